@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libzerod: the client side of zerod, for trainers.
+ *
+ * A trainer describes its model as units (flat vectors that are gathered and reduced together, like FSDP's), connects to the daemons
+ * that own the fp32 master weights and the Adam moments, and then repeats:
+ *
+ *     for each unit, forward:    zerod_gather -> compute -> zerod_release
+ *     for each unit, backward:   zerod_gather -> compute -> zerod_push (bf16 gradient) -> zerod_release
+ *     zerod_step                 the two-phase commit of all workers and all lanes
+ *
+ * The library prefetches the next units in the order they were used last time, never holds more gathered bytes than the rate limiter
+ * allows, reconnects and resends when a connection drops, and tells when a step must be computed again.
+ *
+ * Threads: the library runs one thread of its own per client (the pump).  Every function may be called from any one thread at a time per
+ * client; callbacks run on the pump thread and must not call blocking functions.  Buffers handed in are borrowed until the operation
+ * completes and must stay unchanged until then.  Memory that functions return belongs to the client unless they say otherwise.
+ * Nothing here prints, exits, aborts on bad input, touches errno or signal handlers.
+ *
+ * Every operation has a form that returns at once and reports through zerod_wait or a callback, and a blocking form built on it.
+ * Timeouts: zerod_options.timeout_ms bounds each blocking call (0: no bound); what was waited for is in zerod_detail.
+ */
+#ifndef ZEROD_H
+#define ZEROD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ZEROD_API __attribute__((visibility("default")))
+#define ZEROD_MUST_USE __attribute__((warn_unused_result))
+#else
+#define ZEROD_API
+#define ZEROD_MUST_USE
+#endif
+
+#define ZEROD_ABI_VERSION 1
+
+/* Results.  0 is success; the numbers are stable. */
+enum zerod_status {
+	ZEROD_OK = 0,
+	ZEROD_ERR_ARGUMENT = 1,	   /* the call itself is wrong; nothing was sent */
+	ZEROD_ERR_STATE = 2,	   /* not allowed now (push after commit, gather before connect, ...) */
+	ZEROD_ERR_MEMORY = 3,
+	ZEROD_ERR_CONNECT = 4,	   /* a daemon cannot be reached, or is not a zerod */
+	ZEROD_ERR_TIMEOUT = 5,	   /* the detail names lane, rank and unit waited for */
+	ZEROD_ERR_REFUSED = 6,	   /* a daemon refused the job or the worker: detail has its words */
+	ZEROD_ERR_ABORTED = 7,	   /* the step was ended for all: a worker's lease ran out, parameters differ, ...; start a higher epoch */
+	ZEROD_ERR_STALE = 8,	   /* a higher epoch exists: this worker must stop */
+	ZEROD_ERR_LOST = 9,	   /* daemons lost the job's state */
+	ZEROD_ERR_PROTOCOL = 10,   /* a peer broke the protocol */
+	ZEROD_REDO = 11,	   /* not an error: contributions were lost with a connection or a lane; compute this step again */
+	ZEROD_ERR_CANCELED = 12,
+};
+
+ZEROD_API const char *zerod_status_text(int status);
+ZEROD_API const char *zerod_version(void); /* "0.1.0" */
+
+enum zerod_codec { ZEROD_BF16 = 0, ZEROD_FP16 = 1, ZEROD_FP32 = 2 };
+enum zerod_optimizer {
+	ZEROD_OPTIMIZER_NONE = 0,  /* stage 0: the daemons only reduce; the worker keeps weights and optimizer */
+	ZEROD_OPTIMIZER_ADAMW = 1,
+	ZEROD_OPTIMIZER_ADAM = 2,  /* Adam with L2 */
+};
+
+struct zerod_client;
+
+struct zerod_options {
+	size_t size;		  /* sizeof(struct zerod_options); set by zerod_options_init */
+	const char *endpoints;	  /* "host:port,host:port": the daemons, in an order that all workers share */
+	const char *job;	  /* letters, digits, ".", "_", "-" */
+	uint32_t optimizer;	  /* enum zerod_optimizer */
+	uint32_t grad_codec;	  /* enum zerod_codec of gradients on the wire */
+	uint32_t rank, world;	  /* world 0: a reader, which fetches and never pushes */
+	uint64_t epoch;		  /* of this launch, from 1; a launcher raises it at each restart */
+	uint64_t launch;	  /* id of the launch, equal on all ranks; 0 if there is none */
+	uint32_t lease_ms;	  /* default 10000 */
+	uint32_t timeout_ms;	  /* of blocking calls, default 60000; 0: wait for ever */
+	uint32_t connect_timeout_ms; /* until every daemon has answered, default 10000 */
+	uint64_t gather_bytes_max; /* rate limiter: bytes of gathered and in-flight weights; 0: the two largest units */
+	uint32_t prefetch;	  /* units fetched ahead, default 1; bounded by gather_bytes_max too */
+	uint32_t extent_elems;	  /* 0: default */
+	uint32_t create;	  /* 1: create the job where it does not exist, default 1 */
+};
+
+ZEROD_API void zerod_options_init(struct zerod_options *options);
+
+struct zerod_unit {
+	const char *name;
+	uint64_t numel;
+	uint32_t frozen; /* 1: has no gradient and no moments */
+};
+
+/* Creates a client; copies everything.  Returns ZEROD_ERR_ARGUMENT with a text in `detail` (may be NULL) that says what is wrong. */
+ZEROD_API int zerod_new(struct zerod_client **ret_client, const struct zerod_options *options, const struct zerod_unit *units,
+			uint32_t unit_count, char *detail, size_t detail_size) ZEROD_MUST_USE;
+
+/* Ends the pump, closes the connections, frees everything.  Operations that were open complete with ZEROD_ERR_CANCELED first.  NULL is allowed. */
+ZEROD_API void zerod_free(struct zerod_client *client);
+
+/* The last error of this client in words: expected, found, what to do.  Valid until the next call on the client. */
+ZEROD_API const char *zerod_detail(const struct zerod_client *client);
+
+/* ---- operations */
+
+/* Completion of an operation, on the pump thread. */
+typedef void zerod_done(struct zerod_client *client, void *arg, int status);
+
+/* Connects to every lane, opens the job, joins the ballot (workers) and resolves what an earlier launch left.  After it,
+ * zerod_progress tells where the job stands. */
+ZEROD_API int zerod_connect_start(struct zerod_client *client, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_connect(struct zerod_client *client) ZEROD_MUST_USE;
+
+struct zerod_progress {
+	uint64_t round;	 /* last decided round: the data loader goes on with round + 1 */
+	uint64_t step;	 /* optimizer steps applied = version of the weights */
+	uint32_t sealed; /* initial weights are complete */
+	uint32_t lanes;
+};
+ZEROD_API int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progress) ZEROD_MUST_USE;
+
+/* Initial weights of a whole unit: numel elements of codec.  Any worker may load any unit; what two of them load must be equal. */
+ZEROD_API int zerod_load_start(struct zerod_client *client, uint32_t unit, uint32_t codec, const void *data, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_load(struct zerod_client *client, uint32_t unit, uint32_t codec, const void *data) ZEROD_MUST_USE;
+/* Makes version 0; every unit must be loaded. */
+ZEROD_API int zerod_seal_start(struct zerod_client *client, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_seal(struct zerod_client *client) ZEROD_MUST_USE;
+
+/* Weights of a unit at the current version (zerod_progress.step), bf16, numel elements, in memory of the client until zerod_release.
+ * Blocks while the rate limiter has no room and until the unit is here; prefetched units are here already.  Calls nest: each gather needs its release.
+ * A gathered unit keeps its version until the last release. */
+ZEROD_API int zerod_gather_start(struct zerod_client *client, uint32_t unit, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_gather(struct zerod_client *client, uint32_t unit, const uint16_t **ret_weights) ZEROD_MUST_USE;
+/* The memory of a gathered unit; NULL if it is not here. */
+ZEROD_API const uint16_t *zerod_weights(struct zerod_client *client, uint32_t unit);
+/* keep = 1: the weights may stay until the version changes if the limiter has room (reshard_after_forward=False); 0: dropped. */
+ZEROD_API int zerod_release(struct zerod_client *client, uint32_t unit, int keep) ZEROD_MUST_USE;
+/* Tells the order of the next gathers, for prefetching; at most 4096 entries, copied.  Without it the order of the last step is used. */
+ZEROD_API int zerod_plan_gathers(struct zerod_client *client, const uint32_t *units, uint32_t count) ZEROD_MUST_USE;
+
+/* Fetches into the caller's memory, outside the rate limiter: numel elements; master weights in fp32. */
+ZEROD_API int zerod_fetch_master_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_fetch_master(struct zerod_client *client, uint32_t unit, float *dst) ZEROD_MUST_USE;
+ZEROD_API int zerod_fetch_weights(struct zerod_client *client, uint32_t unit, uint16_t *dst) ZEROD_MUST_USE;
+/* Jobs without optimizer: the sum of the gradients of the last decided round (not divided: zerod_step_result.scale does that). */
+ZEROD_API int zerod_fetch_gradient_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_fetch_gradient(struct zerod_client *client, uint32_t unit, float *dst) ZEROD_MUST_USE;
+
+/* This rank's gradient of a unit in one micro-batch (from 0) of `micro_batches`: numel elements of grad_codec.  Pushes of one unit go in
+ * micro-batch order.  Completes when every lane has counted it; the buffer is borrowed until then.
+ * Completes with ZEROD_REDO if the step must be computed again. */
+ZEROD_API int zerod_push_start(struct zerod_client *client, uint32_t unit, uint32_t micro, uint32_t micro_batches, const void *grad,
+			       zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_push(struct zerod_client *client, uint32_t unit, uint32_t micro, uint32_t micro_batches, const void *grad) ZEROD_MUST_USE;
+/* Waits until no push borrows memory any more; the first status that was not 0. */
+ZEROD_API int zerod_push_flush(struct zerod_client *client) ZEROD_MUST_USE;
+
+struct zerod_hyper {
+	double lr, weight_decay, beta1, beta2, eps;
+	double max_norm;   /* 0: no clipping */
+	double loss_scale; /* 1: not scaled */
+	double weight;	   /* 0: mean over world size times micro-batches; else the divisor of the sum (tokens, ...) */
+};
+ZEROD_API void zerod_hyper_init(struct zerod_hyper *hyper); /* torch.optim.AdamW's defaults, no clipping */
+
+struct zerod_step_result {
+	uint64_t round, step;
+	double norm;	    /* of the mean gradient, before clipping */
+	double scale;	    /* factor on the gradient sum: clip / divisor */
+	uint32_t skipped;   /* 1: a gradient was not finite, the weights are unchanged */
+	uint32_t bad_unit;  /* skipped: the first non-finite element */
+	uint32_t bad_rank;
+	uint64_t bad_element;
+	uint64_t nonfinite; /* elements */
+};
+/* The two-phase step: COMMIT to all lanes, PREPARED from all, the decision, APPLIED from all.  All ranks must call it with equal
+ * hyper-parameters.  Waits for the open pushes first.  Returns ZEROD_REDO if the step must be computed again from its first micro-batch. */
+ZEROD_API int zerod_step_start(struct zerod_client *client, const struct zerod_hyper *hyper, uint32_t micro_batches, zerod_done *done, void *arg) ZEROD_MUST_USE;
+ZEROD_API int zerod_step(struct zerod_client *client, const struct zerod_hyper *hyper, uint32_t micro_batches,
+			 struct zerod_step_result *ret_result) ZEROD_MUST_USE;
+/* Result of the last step that completed. */
+ZEROD_API int zerod_step_result(struct zerod_client *client, struct zerod_step_result *ret_result) ZEROD_MUST_USE;
+
+struct zerod_stats {
+	uint64_t payload_sent, payload_received; /* tensor bytes */
+	uint64_t wire_sent, wire_received;	 /* all bytes of frames */
+	uint64_t frames_sent, frames_received;
+	uint64_t gathered_bytes, gathered_bytes_max, gather_bytes_limit; /* weights resident and in flight: now, most ever, bound */
+	uint64_t prefetch_hits, prefetch_misses; /* gathers that did not wait, and that did */
+	uint64_t reconnects, redos;
+};
+ZEROD_API int zerod_stats(struct zerod_client *client, struct zerod_stats *ret_stats) ZEROD_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
