@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the scripts of tests/e2e, which are called with the build folder as first argument.
+#   check NAME COMMAND...   prints "ok NAME" or "not ok NAME" with the command's output
+#   daemon NAME [OPTIONS]   starts zerod on a free port of loopback; sets port_NAME and pid_NAME
+#   work                    a folder of the script's own, removed at the end together with every process that was started here
+set -uo pipefail
+build=${1:?usage: $0 BUILD-DIR}
+bin=$build/bin
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=$(mktemp -d)
+pids=()
+failures=0
+
+cleanup() {
+	local status=$?
+	trap - EXIT INT TERM
+	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+	for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null; done
+	rm -rf "$work"
+	((status == 0 && failures > 0)) && status=1
+	exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+pass() { printf 'ok %s\n' "$*"; }
+fail() {
+	printf 'not ok %s\n' "$1"
+	shift
+	(($#)) && printf '    %s\n' "$@"
+	((failures++)) || :
+	return 1
+}
+check() {
+	local name=$1 out rc=0
+	shift
+	out=$("$@" 2>&1) || rc=$?
+	if ((rc == 0)); then pass "$name"; else
+		fail "$name" "exit $rc of: $*"
+		printf '%s\n' "$out" | sed 's/^/    /'
+		return 1
+	fi
+}
+# expect NAME STATUS PATTERN COMMAND...: the exit status and a line of the output (extended regular expression)
+expect() {
+	local name=$1 status=$2 pattern=$3 out rc=0
+	shift 3
+	out=$("$@" 2>&1) || rc=$?
+	if ((rc == status)) && grep -Eq -- "$pattern" <<<"$out"; then pass "$name"; else
+		fail "$name" "expected exit $status and /$pattern/; got exit $rc of: $*"
+		printf '%s\n' "$out" | tail -n 30 | sed 's/^/    /'
+		return 1
+	fi
+}
+equal() { # NAME A B
+	if [[ $2 == "$3" && -n $2 ]]; then pass "$1"; else fail "$1" "expected '$2', found '$3'"; fi
+}
+daemon() {
+	local name=$1 out
+	shift
+	exec {out}< <(exec "$bin/zerod" --set daemon.name="$name" --set listen.port=0 --set lanes.count=1 --set memory.budget=256MiB "$@" \
+		--port-file /dev/stdout 2>"$work/$name.log")
+	printf -v "pid_$name" %s $!
+	pids+=($!)
+	local got
+	if ! read -r got <&"$out"; then
+		cat "$work/$name.log" >&2
+		fail "daemon $name starts"
+		exit 1
+	fi
+	printf -v "port_$name" %s "$got"
+}
