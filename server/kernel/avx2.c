@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The AVX2 variant: what vector.h needs, in pairs of 256-bit registers.  Built with -mavx2 -mf16c and without FMA. */
+#include <immintrin.h>
+
+#include "server/kernel/element.h"
+#include "server/kernel/tables.h"
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+struct vec {
+	__m256 a, b; /* elements 0..7 and 8..15 */
+};
+
+struct squares {
+	__m256d s[4];
+};
+
+struct peak {
+	__m256i top;
+};
+
+ALWAYS struct vec vec_load(const float *p)
+{
+	return (struct vec){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
+}
+
+ALWAYS void vec_store(float *p, struct vec x)
+{
+	_mm256_storeu_ps(p, x.a);
+	_mm256_storeu_ps(p + 8, x.b);
+}
+
+ALWAYS __m256 eight_bf16(const uint16_t *p)
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+
+ALWAYS struct vec vec_bf16(const uint16_t *p)
+{
+	return (struct vec){ eight_bf16(p), eight_bf16(p + 8) };
+}
+
+ALWAYS struct vec vec_fp16(const uint16_t *p)
+{
+	return (struct vec){ _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+			     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))) };
+}
+
+ALWAYS struct vec vec_set1(float x)
+{
+	return (struct vec){ _mm256_set1_ps(x), _mm256_set1_ps(x) };
+}
+
+ALWAYS struct vec vec_add(struct vec x, struct vec y)
+{
+	return (struct vec){ _mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b) };
+}
+
+ALWAYS struct vec vec_sub(struct vec x, struct vec y)
+{
+	return (struct vec){ _mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b) };
+}
+
+ALWAYS struct vec vec_mul(struct vec x, struct vec y)
+{
+	return (struct vec){ _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b) };
+}
+
+ALWAYS struct vec vec_div(struct vec x, struct vec y)
+{
+	return (struct vec){ _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b) };
+}
+
+ALWAYS struct vec vec_sqrt(struct vec x)
+{
+	return (struct vec){ _mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b) };
+}
+
+ALWAYS __m256 eight_sum(__m256 x, __m256 y)
+{
+	__m256 sum = _mm256_add_ps(x, y);
+	__m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)ZD_QUIET_NAN));
+	return _mm256_blendv_ps(sum, nan, _mm256_cmp_ps(sum, sum, _CMP_UNORD_Q));
+}
+
+ALWAYS struct vec vec_sum(struct vec x, struct vec y)
+{
+	return (struct vec){ eight_sum(x.a, y.a), eight_sum(x.b, y.b) };
+}
+
+/* The borrow of the signed low half goes into the high half while both are still 16 bits wide; then they interleave.  The unpack
+ * instructions work within 128-bit lanes, so the middle quarters change places first. */
+ALWAYS struct vec master_load(const uint16_t *hi, const uint16_t *lo)
+{
+	__m256i h = _mm256_loadu_si256((const __m256i *)hi), l = _mm256_loadu_si256((const __m256i *)lo);
+
+	h = _mm256_permute4x64_epi64(_mm256_add_epi16(h, _mm256_srai_epi16(l, 15)), 0xd8);
+	l = _mm256_permute4x64_epi64(l, 0xd8);
+	return (struct vec){ _mm256_castsi256_ps(_mm256_unpacklo_epi16(l, h)), _mm256_castsi256_ps(_mm256_unpackhi_epi16(l, h)) };
+}
+
+ALWAYS void master_store(uint16_t *hi, uint16_t *lo, struct vec w)
+{
+	__m256i a = _mm256_castps_si256(w.a), b = _mm256_castps_si256(w.b), low = _mm256_set1_epi32(0xffff);
+	__m256i h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+	__m256i l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+
+	h = _mm256_add_epi16(h, _mm256_srli_epi16(l, 15));
+	_mm256_storeu_si256((__m256i *)hi, _mm256_permute4x64_epi64(h, 0xd8));
+	_mm256_storeu_si256((__m256i *)lo, _mm256_permute4x64_epi64(l, 0xd8));
+}
+
+ALWAYS struct squares squares_zero(void)
+{
+	__m256d zero = _mm256_setzero_pd();
+	return (struct squares){ { zero, zero, zero, zero } };
+}
+
+ALWAYS __m256d four_squares(__m256d sum, __m128 x)
+{
+	__m256d e = _mm256_cvtps_pd(x);
+	return _mm256_add_pd(sum, _mm256_mul_pd(e, e));
+}
+
+ALWAYS struct squares squares_add(struct squares q, struct vec x)
+{
+	return (struct squares){ {
+		four_squares(q.s[0], _mm256_castps256_ps128(x.a)),
+		four_squares(q.s[1], _mm256_extractf128_ps(x.a, 1)),
+		four_squares(q.s[2], _mm256_castps256_ps128(x.b)),
+		four_squares(q.s[3], _mm256_extractf128_ps(x.b, 1)),
+	} };
+}
+
+ALWAYS void squares_store(double *s, struct squares q)
+{
+	for (size_t j = 0; j < 4; j++)
+		_mm256_storeu_pd(s + 4 * j, q.s[j]);
+}
+
+ALWAYS struct peak peak_zero(void)
+{
+	return (struct peak){ _mm256_setzero_si256() };
+}
+
+ALWAYS struct peak peak_add(struct peak p, struct vec x)
+{
+	__m256i mask = _mm256_set1_epi32((int)ZD_ABS_MASK);
+	__m256i a = _mm256_and_si256(_mm256_castps_si256(x.a), mask), b = _mm256_and_si256(_mm256_castps_si256(x.b), mask);
+	return (struct peak){ _mm256_max_epi32(p.top, _mm256_max_epi32(a, b)) };
+}
+
+ALWAYS uint32_t peak_max(struct peak p)
+{
+	uint32_t each[8], top = 0;
+
+	_mm256_storeu_si256((__m256i *)each, p.top);
+	for (size_t j = 0; j < 8; j++)
+		top = each[j] > top ? each[j] : top;
+	return top;
+}
+
+#include "server/kernel/vector.h"
+
+VECTOR_KERNELS(avx2)
+
+const struct zd_kernels zd_kernels_table_avx2 = {
+	.name = "avx2",
+#define ZD_KERNELS_AVX2(slot, function) .slot = function,
+#include "server/kernel/kernels.def"
+};
