@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zeroctl: options that hold for every command, then the command. */
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/ctl.h"
+#include "client/cli/plan.h"
+#include "client/cli/simulate.h"
+
+static const char *const default_endpoints = "127.0.0.1:7380";
+
+static const char doc[] =
+	"Administers zerod shard daemons, and plans for them.\v"
+	"Examples:\n"
+	"  zeroctl status\n"
+	"  zeroctl --endpoints a:7380,b:7380 job list\n"
+	"  zeroctl -o json job show llama-7b\n"
+	"  zeroctl --yes job drop old-run\n"
+	"  zeroctl plan memory -N 7.5e9 -n 64\n"
+	"  zeroctl simulate stage3\n"
+	"\n"
+	"Commands:\n"
+	"  status                  the daemons: memory, jobs, connections\n"
+	"  job list|show|drop      jobs over all daemons\n"
+	"  lane list               the lanes of every daemon\n"
+	"  plan memory|comm|hybrid|step   what ZeRO, FSDP and zerod need; 'zeroctl plan --help'\n"
+	"  simulate adam|stage3    teaching simulations; 'zeroctl simulate --help'\n"
+	"  doctor                  checks this host, and the daemons of --endpoints if given\n"
+	"  bench                   push + reduce + step + fetch through the daemons, with a job of its own\n"
+	"\n"
+	"Environment: ZEROCTL_ENDPOINTS, ZEROCTL_OUTPUT, ZEROCTL_TIMEOUT; options win.\n"
+	"Exit status: 0 done, 1 failed, 2 usage, 3 cannot connect, 4 refused, 5 unhealthy, 124 timed out, 130 interrupted.";
+
+static const struct argp_option options[] = {
+	{"endpoints", 'e', "HOST:PORT,...", 0, "daemons to ask (127.0.0.1:7380)", 0},
+	{"output", 'o', "table|json|csv", 0, "how answers are written (table)", 0},
+	{"timeout", 't', "SECONDS", 0, "bound on the whole command (10)", 0},
+	{"yes", 'y', NULL, 0, "go through with what destroys", 0},
+	{0},
+};
+
+static int set_format(struct zd_ctl *ctl, const char *text)
+{
+	static const char *const names[] = {"table", "json", "csv"};
+	for (unsigned i = 0; i < 3; i++)
+		if (strcmp(text, names[i]) == 0) {
+			ctl->format = (enum zd_table_format)i;
+			return 0;
+		}
+	return -1;
+}
+
+static int set_timeout(struct zd_ctl *ctl, const char *text)
+{
+	char *end;
+	errno = 0;
+	double s = strtod(text, &end);
+	if (end == text || *end || errno || !(s > 0) || s > 86400)
+		return -1;
+	ctl->timeout_ms = (uint64_t)(s * 1e3 + 0.5);
+	return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct zd_ctl *ctl = state->input;
+	switch (key) {
+	case 'e':
+		ctl->endpoints = arg;
+		return 0;
+	case 'o':
+		if (set_format(ctl, arg) < 0)
+			argp_error(state, "--output: expected table, json or csv, found '%s'", arg);
+		return 0;
+	case 't':
+		if (set_timeout(ctl, arg) < 0)
+			argp_error(state, "--timeout: expected seconds between 0 and 86400, found '%s'", arg);
+		return 0;
+	case 'y':
+		ctl->yes = 1;
+		return 0;
+	case ARGP_KEY_ARG:
+		state->next--; /* the command and everything behind it is its own */
+		return ARGP_ERR_UNKNOWN;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int environment(struct zd_ctl *ctl)
+{
+	const char *e = getenv("ZEROCTL_ENDPOINTS"), *o = getenv("ZEROCTL_OUTPUT"), *t = getenv("ZEROCTL_TIMEOUT");
+	ctl->endpoints = e && *e ? e : default_endpoints;
+	if (o && *o && set_format(ctl, o) < 0) {
+		fprintf(stderr, "zeroctl: ZEROCTL_OUTPUT: expected table, json or csv, found '%s'\n", o);
+		return ZD_EXIT_USAGE;
+	}
+	if (t && *t && set_timeout(ctl, t) < 0) {
+		fprintf(stderr, "zeroctl: ZEROCTL_TIMEOUT: expected seconds between 0 and 86400, found '%s'\n", t);
+		return ZD_EXIT_USAGE;
+	}
+	return 0;
+}
+
+int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, void *arg)
+{
+	uint64_t deadline = zd_admin_now_ns() + ctl->timeout_ms * 1000000u;
+	char *list = strdup(ctl->endpoints), *rest = list, *endpoint;
+	int rc = list ? 0 : ZD_EXIT_FAILED;
+	while (rc == 0 && (endpoint = strsep(&rest, ",")) != NULL) {
+		uint32_t lanes = 1;
+		for (uint32_t lane = 0; lane < lanes && rc == 0; lane++) {
+			struct zd_admin a;
+			rc = zd_admin_open(&a, endpoint, lane, deadline);
+			if (rc) {
+				fprintf(ctl->err, "zeroctl: %s\n", a.detail);
+			} else {
+				lanes = a.lane_count;
+				rc = visit(ctl, &a, arg);
+			}
+			zd_admin_close(&a);
+		}
+	}
+	free(list);
+	return rc;
+}
+
+int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report)
+{
+	int rc = zd_report_write(report, ctl->format, ctl->out);
+	zd_report_free(report);
+	if (rc == 0 && fflush(ctl->out) == 0)
+		return ZD_EXIT_OK;
+	fprintf(ctl->err, "zeroctl: the answer cannot be written: %s\n", strerror(errno));
+	return ZD_EXIT_FAILED;
+}
+
+/* plan and simulate know no daemons: they take their own options and are given the format where it was set before the command. */
+static int pure_command(struct zd_ctl *ctl, int (*run)(int, char **, FILE *, FILE *), int argc, char **argv)
+{
+	static char output[] = "-o";
+	char *with[64];
+	const char *const names[] = {"table", "json", "csv"};
+	if (argc + 3 > (int)(sizeof with / sizeof with[0])) {
+		fprintf(ctl->err, "zeroctl %s: too many arguments\n", argv[0]);
+		return ZD_EXIT_USAGE;
+	}
+	if (argc < 2 || ctl->format == ZD_FORMAT_TABLE)
+		return run(argc, argv, ctl->out, ctl->err);
+	/* "-o FORMAT" behind the sub-command, before its own options, so that those win */
+	char *format = strdup(names[ctl->format]);
+	if (!format)
+		return ZD_EXIT_FAILED;
+	int n = 0;
+	with[n++] = argv[0];
+	with[n++] = argv[1];
+	with[n++] = output;
+	with[n++] = format;
+	for (int i = 2; i < argc; i++)
+		with[n++] = argv[i];
+	with[n] = NULL;
+	int rc = run(n, with, ctl->out, ctl->err);
+	free(format);
+	return rc;
+}
+
+static void interrupted(int signal)
+{
+	(void)signal;
+	_exit(130);
+}
+
+const char *argp_program_version = "zeroctl " ZD_RELEASE;
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(struct zd_ctl *, int, char **);
+	} commands[] = {
+		{"status", zd_ctl_status}, {"job", zd_ctl_job}, {"lane", zd_ctl_lane}, {"doctor", zd_ctl_doctor}, {"bench", zd_ctl_bench},
+	};
+	struct zd_ctl ctl = {.timeout_ms = 10000, .out = stdout, .err = stderr};
+	const struct argp argp = {options, parse, "COMMAND ...", doc, NULL, NULL, NULL};
+	int first = 0, rc = environment(&ctl);
+	if (rc)
+		return rc;
+	signal(SIGINT, interrupted);
+	signal(SIGPIPE, SIG_IGN);
+	argp_err_exit_status = ZD_EXIT_USAGE;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, &first, &ctl);
+	argc -= first;
+	argv += first;
+	if (argc == 0) {
+		fprintf(stderr, "zeroctl: a command is missing; 'zeroctl --help' shows them\n");
+		return ZD_EXIT_USAGE;
+	}
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+		if (strcmp(argv[0], commands[i].name) == 0)
+			return commands[i].run(&ctl, argc, argv);
+	if (strcmp(argv[0], "plan") == 0)
+		return pure_command(&ctl, zd_cli_plan, argc, argv);
+	if (strcmp(argv[0], "simulate") == 0)
+		return pure_command(&ctl, zd_cli_simulate, argc, argv);
+	fprintf(stderr, "zeroctl: no command '%s'; expected status, job, lane, plan, simulate, doctor or bench\n", argv[0]);
+	return ZD_EXIT_USAGE;
+}

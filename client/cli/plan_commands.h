@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of `zeroctl plan`, one file each, and what they share.
+ */
+#ifndef ZD_CLI_PLAN_COMMANDS_H
+#define ZD_CLI_PLAN_COMMANDS_H
+
+#include "client/cli/plan_args.h"
+#include "client/cli/plan_model.h"
+
+extern const struct zd_command zd_plan_memory_command;
+extern const struct zd_command zd_plan_comm_command;
+extern const struct zd_command zd_plan_hybrid_command;
+extern const struct zd_command zd_plan_step_command;
+
+/* A worker's way of working: what `--stage` chooses from. */
+struct zd_plan_mode {
+	const char *name; /* "stage 3, keeping" */
+	unsigned stage;
+	bool keep_after_forward;
+};
+
+#define ZD_PLAN_MODES 5u
+extern const struct zd_plan_mode zd_plan_modes[ZD_PLAN_MODES];
+
+/* `choice` indexes "all|0|1|2|3"; stage 3 includes the keeping form. */
+bool zd_plan_mode_chosen(const struct zd_plan_mode *mode, unsigned choice);
+
+#define ZD_PLAN_STAGE_CHOICES "all|0|1|2|3"
+#define ZD_PLAN_FORMAT_CHOICES "table|json|csv"
+
+/* A formula refused its input in a way that the options' limits did not
+ * foresee: says so on `err`, and returns the exit code for it. */
+int zd_plan_refused(const struct zd_command *command, int code, FILE *err);
+
+#endif
