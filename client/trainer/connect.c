@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/trainer/connect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int lm_connect_failure(const struct zerod_client *client, int status, char *detail, size_t size)
+{
+	const char *words = client ? zerod_detail(client) : "";
+	snprintf(detail, size, "%s%s%s", zerod_status_text(status), *words ? ": " : "", words);
+	if (status == ZEROD_REDO)
+		return LM_REDO;
+	return status == ZEROD_ERR_ABORTED || status == ZEROD_ERR_CONNECT || status == ZEROD_ERR_TIMEOUT ? LM_AGAIN : LM_FAILED;
+}
+
+/* Forward in order, backward in reverse: what the prefetcher needs to know before the first step has shown it. */
+static int plan(struct zerod_client *client, const struct lm_state *state)
+{
+	uint32_t n = state->units, *order = malloc(2 * n * sizeof *order);
+	if (!order)
+		return ZEROD_ERR_MEMORY;
+	for (uint32_t u = 0; u < n; u++) {
+		order[u] = u;
+		order[2 * n - 1 - u] = u;
+	}
+	int status = zerod_plan_gathers(client, order, state->options->stage == 3 ? 2 * n : n);
+	free(order);
+	return status;
+}
+
+int lm_connect(struct zerod_client **ret_client, struct lm_state *state, uint64_t resident, char *detail, size_t size)
+{
+	const struct lm_options *o = state->options;
+	struct zerod_options z;
+	struct zerod_unit *units = calloc(state->units, sizeof *units);
+	*ret_client = NULL;
+	if (!units) {
+		snprintf(detail, size, "no memory");
+		return LM_FAILED;
+	}
+	for (uint32_t u = 0; u < state->units; u++)
+		units[u] = (struct zerod_unit){lm_unit_name(&o->model, u), state->numel[u], 0};
+	zerod_options_init(&z);
+	z.endpoints = o->endpoints;
+	z.job = o->job;
+	z.optimizer = o->stage == 0 ? ZEROD_OPTIMIZER_NONE : o->l2 ? ZEROD_OPTIMIZER_ADAM : ZEROD_OPTIMIZER_ADAMW;
+	z.grad_codec = (uint32_t)o->grad_codec;
+	z.rank = o->launch.rank;
+	z.world = o->launch.world;
+	z.epoch = o->launch.epoch;
+	z.launch = o->launch.launch_id;
+	z.lease_ms = o->lease_ms;
+	z.timeout_ms = o->timeout_ms;
+	z.gather_bytes_max = o->gather_bytes ? o->gather_bytes : o->stage == 3 && o->reshard ? 0 : 2 * resident;
+	z.prefetch = o->stage == 3 ? o->prefetch : state->units;
+	int status = zerod_new(ret_client, &z, units, state->units, detail, size);
+	free(units);
+	if (status)
+		return LM_FAILED;
+	if (o->stage != 0)
+		status = plan(*ret_client, state);
+	if (!status)
+		status = zerod_connect(*ret_client);
+	if (!status)
+		status = zerod_progress(*ret_client, &state->progress);
+	return status ? (lm_connect_failure(*ret_client, status, detail, size), LM_FAILED) : 0;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stages 1, 2 and 3: weights come from the daemons and gradients go there; when is the stage.
+ *
+ *   stage  weights                                     gradients
+ *   3      per unit and pass, dropped after            pushed as backward finishes a unit
+ *   3 keep per unit in forward, kept for backward      the same
+ *   2      all at the start of a round, kept           the same
+ *   1      all at the start of a round, kept           kept here, pushed at the end of the round
+ *
+ * A push borrows its buffer until every lane has counted it: two buffers of the largest unit take turns, so that one is filled while
+ * the other is on its way.  Stage 1 has its own memory for everything.
+ */
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/trainer/connect.h"
+#include "client/trainer/grad.h"
+#include "client/trainer/state.h"
+
+enum { SLOTS = 2 };
+
+struct slot {
+	void *data;
+	sem_t free;
+	int status; /* of the last push, written before free is posted */
+};
+
+struct daemon_state {
+	struct lm_state base;
+	struct zerod_client *client;
+	struct slot slot[SLOTS];
+	unsigned next;
+	uint32_t wire_micro; /* micro-batches that are sent: 1 if they are added up here */
+	struct lm_kept kept; /* stage 1 */
+};
+
+static struct daemon_state *self(struct lm_state *s)
+{
+	return (struct daemon_state *)s;
+}
+
+static int failed(struct daemon_state *d, int status)
+{
+	return lm_connect_failure(d->client, status, d->base.detail, sizeof d->base.detail);
+}
+
+static int begin(struct lm_state *s)
+{
+	struct daemon_state *d = self(s);
+	const uint16_t *w;
+	if (s->options->stage == 3)
+		return 0;
+	for (uint32_t u = 0; u < s->units; u++) {
+		int status = zerod_gather(d->client, u, &w);
+		if (status)
+			return failed(d, status);
+	}
+	return 0;
+}
+
+static int gather(struct lm_state *s, uint32_t u, int backward, const uint16_t **ret_weights)
+{
+	struct daemon_state *d = self(s);
+	(void)backward;
+	if (s->options->stage == 3) {
+		int status = zerod_gather(d->client, u, ret_weights);
+		return status ? failed(d, status) : 0;
+	}
+	*ret_weights = zerod_weights(d->client, u);
+	return 0;
+}
+
+static int release(struct lm_state *s, uint32_t u, int backward)
+{
+	struct daemon_state *d = self(s);
+	if (s->options->stage != 3)
+		return 0;
+	int status = zerod_release(d->client, u, !backward && !s->options->reshard);
+	return status ? failed(d, status) : 0;
+}
+
+static void pushed(struct zerod_client *client, void *arg, int status)
+{
+	struct slot *slot = arg;
+	(void)client;
+	slot->status = status;
+	sem_post(&slot->free);
+}
+
+static int push_now(struct daemon_state *d, uint32_t u, uint32_t micro, const float *grad)
+{
+	struct slot *slot = &d->slot[d->next++ % SLOTS];
+	while (sem_wait(&slot->free) != 0)
+		;
+	int status = slot->status;
+	slot->status = 0;
+	if (!status) {
+		lm_grad_encode(slot->data, grad, d->base.numel[u], d->base.options->grad_codec);
+		status = zerod_push_start(d->client, u, micro, d->wire_micro, slot->data, pushed, slot);
+	}
+	if (status)
+		sem_post(&slot->free);
+	return status ? failed(d, status) : 0;
+}
+
+static int push(struct lm_state *s, uint32_t u, uint32_t rank, uint32_t micro, const float *grad)
+{
+	struct daemon_state *d = self(s);
+	(void)rank; /* the client's own */
+	if (s->options->stage > 1)
+		return push_now(d, u, micro, grad);
+	lm_kept_put(&d->kept, u, micro, grad);
+	return 0;
+}
+
+/* All slots back: every push has completed.  The first status that was not 0. */
+static int drain(struct daemon_state *d)
+{
+	int status = zerod_push_flush(d->client);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		while (sem_wait(&d->slot[i].free) != 0)
+			;
+		if (!status)
+			status = d->slot[i].status;
+		d->slot[i].status = 0;
+		sem_post(&d->slot[i].free);
+	}
+	return status;
+}
+
+static int step(struct lm_state *s, const struct zerod_hyper *hyper, struct zerod_step_result *ret)
+{
+	struct daemon_state *d = self(s);
+	int status = 0;
+	if (s->options->stage == 1)
+		status = lm_kept_push(&d->kept, d->client, d->wire_micro);
+	if (!status)
+		status = drain(d);
+	else
+		drain(d);
+	if (!status)
+		status = zerod_step(d->client, hyper, d->wire_micro, ret);
+	if (s->options->stage != 3)
+		for (uint32_t u = 0; u < s->units; u++)
+			if (zerod_weights(d->client, u) && zerod_release(d->client, u, 0))
+				break;
+	if (!status)
+		status = zerod_progress(d->client, &s->progress);
+	return status ? failed(d, status) : 0;
+}
+
+static int master(struct lm_state *s, uint32_t u, float *ret_weights)
+{
+	int status = zerod_fetch_master(self(s)->client, u, ret_weights);
+	return status ? failed(self(s), status) : 0;
+}
+
+static void stats(struct lm_state *s, struct zerod_stats *ret)
+{
+	if (zerod_stats(self(s)->client, ret))
+		memset(ret, 0, sizeof *ret);
+}
+
+static void free_state(struct lm_state *s)
+{
+	struct daemon_state *d = self(s);
+	zerod_free(d->client);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		free(d->slot[i].data);
+		sem_destroy(&d->slot[i].free);
+	}
+	lm_kept_fini(&d->kept);
+	lm_state_fini(s);
+	free(d);
+}
+
+static const struct lm_state_ops ops = {begin, gather, release, push, step, master, stats, free_state};
+
+/* Rank 0 loads the initial weights, if no earlier launch has; the others' first gather waits for it. */
+static int load_initial(struct daemon_state *d)
+{
+	const struct lm_options *o = d->base.options;
+	int status = 0;
+	if (d->base.progress.sealed || o->launch.rank != 0)
+		return 0;
+	float *w = malloc(d->base.numel_max * sizeof *w);
+	if (!w)
+		return ZEROD_ERR_MEMORY;
+	for (uint32_t u = 0; u < d->base.units && !status; u++) {
+		lm_init_unit(&o->model, o->seed, u, w);
+		status = zerod_load(d->client, u, ZEROD_FP32, w);
+	}
+	free(w);
+	return status ? status : zerod_seal(d->client);
+}
+
+struct lm_state *lm_state_daemon(const struct lm_options *o, char *detail, size_t size)
+{
+	struct daemon_state *d = calloc(1, sizeof *d);
+	if (!d || lm_state_init(&d->base, &ops, o)) {
+		snprintf(detail, size, "no memory");
+		free(d);
+		return NULL;
+	}
+	d->wire_micro = o->stage == 1 && o->accumulate == LM_LOCAL ? 1 : o->micro_batches;
+	int ok = 1;
+	for (unsigned i = 0; i < SLOTS; i++) {
+		sem_init(&d->slot[i].free, 0, 1);
+		d->slot[i].data = malloc(d->base.numel_max * zd_codec_bytes(o->grad_codec));
+		ok &= d->slot[i].data != NULL;
+	}
+	if (o->stage == 1)
+		ok &= lm_kept_init(&d->kept, &d->base) == 0;
+	if (!ok) {
+		snprintf(detail, size, "no memory for gradients of %llu elements", (unsigned long long)d->base.numel_sum);
+		goto fail;
+	}
+	if (lm_connect(&d->client, &d->base, d->base.numel_sum, detail, size))
+		goto fail;
+	int status = load_initial(d);
+	if (!status)
+		status = zerod_progress(d->client, &d->base.progress);
+	if (!status)
+		return &d->base;
+	lm_connect_failure(d->client, status, detail, size);
+fail:
+	free_state(&d->base);
+	return NULL;
+}
