@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decision on a round follows from the prepared records of all lanes, bit for bit, for whoever computes it.  Client side only: it
- * needs libm.
+ * The decision on a round follows from the prepared records of all lanes, bit for bit, for whoever computes it.  zd_decide and
+ * zd_decide_worst are for the client side only (libm, decide.c); records, hyper-parameters and decisions are for both (record.c).
  *
  *   divisor = hyper.weight > 0 ? hyper.weight : world * micro_batches;  times hyper.loss_scale
  *   norm    = sqrt(total) / divisor
  *   clip    = max_norm > 0 ? min(1, max_norm / (norm + 1e-6)) : 1          (as torch.nn.utils.clip_grad_norm_)
  *   scale   = clip / divisor
  *
- * all in fp64.  A record with non-finite values on any lane: skipped, scale 0.
+ * all in fp64.  A record with non-finite values on any lane: skipped, scale 0 (the norm is then that of the finite blocks).
  */
 #ifndef ZD_PROTO_DECIDE_H
 #define ZD_PROTO_DECIDE_H
 
 #include "proto/normacc.h"
 #include "proto/wire.h"
+
+#define ZD_DIVISOR_MIN 0x1p-40
+#define ZD_DIVISOR_MAX 0x1p80
 
 struct zd_hyper {
 	double lr, weight_decay, beta1, beta2, eps, max_norm, loss_scale, weight;
@@ -39,15 +42,21 @@ struct zd_decision {
 	uint64_t step;
 };
 
-/* Combines the records of `count` lanes; step is the last applied step.  0, or -ZD_ERR_DECISION_DIFFERS when the records do not have one name or differ in what
- * must be equal (an agreement violated: never correct to go on), with a text. */
+/* Combines the records of `count` lanes (at least one); step is the last applied step.  0, or -ZD_ERR_DECISION_DIFFERS when the records
+ * do not have one name or differ in what must be equal (an agreement violated: never correct to go on), with a text that names the
+ * lane and the field. */
 int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text, size_t text_size) ZD_MUST_USE;
+
+/* The index of the record whose first non-finite element comes first in (unit, element) order; `count` if no record has one. */
+size_t zd_decide_worst(const struct zd_record *records, size_t count);
 
 /* Field by field, doubles by their bits: 1 equal, 0 not. */
 int zd_decision_equal(const struct zd_decision *a, const struct zd_decision *b);
 /* NULL if equal, else the name of the first field that differs ("lr", "max_norm", ...). */
 const char *zd_hyper_differs(const struct zd_hyper *a, const struct zd_hyper *b);
-/* NULL if usable, else what is wrong ("beta1 must be in [0, 1)"): finite, lr >= 0, betas in [0,1), eps > 0, the rest >= 0, loss_scale > 0. */
+/* NULL if usable, else what is wrong ("beta1 must be at least 0 and below 1"): finite, lr >= 0, weight_decay >= 0, betas in [0, 1),
+ * eps >= 1e-30, max_norm >= 0, loss_scale in ZD_DIVISOR_MIN..ZD_DIVISOR_MAX, weight too or 0; lr, weight_decay, eps at most 1e30.  The
+ * kernels take them as fp32: the bounds keep every derived number finite there.  The wire refuses what this refuses. */
 const char *zd_hyper_check(const struct zd_hyper *h);
 
 void zd_hyper_from_pb(struct zd_hyper *out, const Zd__Pb__Hyper *in);

@@ -55,6 +55,7 @@ struct zd_header {
 	uint32_t head_crc;
 	uint32_t payload_crc;
 	uint64_t stream;
+	uint32_t magic; /* as read; written as ZD_MAGIC whatever it says */
 };
 
 /* "PUSH"; "unknown" for a number msg.def does not have. */
@@ -80,7 +81,7 @@ enum zd_reader_status {
 	ZD_READER_MORE = 0,  /* feed it */
 	ZD_READER_HEAD = 1,  /* header and head are there and verified: look at them, then zd_reader_payload or zd_reader_skip if payload_len > 0 */
 	ZD_READER_FRAME = 2, /* the payload is complete and verified (or skipped) */
-			     /* negative: -ZD_ERR_*, the stream is lost and only zd_reader_init may follow */
+			     /* negative: -ZD_ERR_*, the stream is lost; zd_reader_init begins another, all else repeats the error */
 };
 
 struct zd_reader {
@@ -95,6 +96,8 @@ struct zd_reader {
 	uint32_t got;	       /* bytes of head or payload that are in place */
 	uint32_t crc;	       /* of the payload so far */
 	uint32_t begin, end;   /* unread bytes in landing */
+	int error;	       /* why it failed */
+	struct zd_span window; /* the last one given out, until it is used */
 	uint8_t landing[ZD_LANDING_BYTES];
 };
 
@@ -102,18 +105,22 @@ struct zd_reader {
  * NULL with head_cap 0.  It must live as long as the reader. */
 void zd_reader_init(struct zd_reader *r, enum zd_side from, void *head_mem, size_t head_cap);
 
-/* The memory for the next bytes; never empty except between ZD_READER_HEAD and the choice of a payload place.  Skipped payloads are
- * received into `sink`, which several readers of one thread may share. */
+/* The memory for the next bytes; never empty except between ZD_READER_HEAD and the choice of a payload place, and after an error.
+ * Skipped payloads are received into `sink`, which several readers of one thread may share; without one ({NULL, 0}) into the landing,
+ * a page at a time. */
 struct zd_span zd_reader_window(struct zd_reader *r, struct zd_span sink);
 
 /* `n` bytes were put at the start of the last window.  Follow with zd_reader_next until it returns ZD_READER_MORE. */
 void zd_reader_advance(struct zd_reader *r, size_t n);
 
-/* Goes on as far as the bytes allow: enum zd_reader_status or a negative error.  A frame without payload returns HEAD and then FRAME. */
+/* Goes on as far as the bytes allow: enum zd_reader_status or a negative error.  A frame without payload returns HEAD and then FRAME.
+ * Between HEAD and the choice of a payload place it returns MORE: the choice may be made later. */
 int zd_reader_next(struct zd_reader *r) ZD_MUST_USE;
 
 /* After ZD_READER_HEAD with payload_len > 0: where the payload goes (payload_len bytes, lent until FRAME, error or the owner's end), or
- * that it is thrown away (its checksum is verified all the same). */
+ * that it is thrown away (its checksum is verified all the same).  Bytes that are there already are copied to their place; zd_reader_next
+ * then tells whether they were all.  zd_reader_skip may also come while a payload is being received: the place is given back, the window
+ * is void, and the rest of the payload is thrown away. */
 void zd_reader_payload(struct zd_reader *r, uint8_t *place);
 void zd_reader_skip(struct zd_reader *r);
 

@@ -4,9 +4,9 @@
  *
  * Decoding runs in three steps.  A pre-scan walks the tags against the message's descriptor and refuses what protobuf-c would accept
  * at a price: unknown wire types, nesting beyond ZD_DEPTH_MAX, more than ZD_FIELDS_MAX fields, a singular field twice (quadratic time
- * in protobuf-c), a repeated field beyond its bound, strings that are too long or hold a NUL.  Unknown field numbers are stepped over,
- * they are how the protocol evolves.  Then protobuf-c unpacks into an arena of fixed size; then a validator checks ranges, so that
- * whoever holds a decoded message may rely on it.
+ * in protobuf-c), a repeated field beyond its bound, strings that are too long or hold a NUL, numbers that do not fit their field.
+ * Unknown field numbers are stepped over, they are how the protocol evolves.  Then protobuf-c unpacks into an arena of fixed size; then
+ * a validator checks ranges, so that whoever holds a decoded message may rely on it: see validate.c for what they are.
  *
  * Threads: none; an arena belongs to one thread.  A decoded message lives until its arena is reset.
  */
@@ -37,6 +37,11 @@ void zd_arena_reset(struct zd_arena *a);
  * which field, what was expected and what was found. */
 int zd_wire_decode(struct zd_arena *a, uint16_t type, const uint8_t *head, size_t len, const ProtobufCMessage **ret_msg, char *text,
 		   size_t text_size) ZD_MUST_USE;
+
+/* A payload has as many bytes as its head announces: count elements of the codec (PUSH, LOAD), count elements of two or four bytes or
+ * none (DATA: which of them, only the one who asked knows), none for all others.  To be called before memory is chosen for it.
+ * 0 or -ZD_ERR_BAD_LENGTH with a text. */
+int zd_wire_check_payload(uint16_t type, const ProtobufCMessage *msg, uint32_t payload_len, char *text, size_t text_size) ZD_MUST_USE;
 
 /* Packs header and head into `out`.  The message must be valid (our own messages are: a violation is our bug and asserts).
  * Returns the number of bytes (32 + head).  `size` must be at least that: zd_wire_size. */
