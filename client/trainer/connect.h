@@ -6,10 +6,10 @@
 #include "client/trainer/state.h"
 
 /* Connects and joins; fills state->progress.  resident: elements of weights that the stage keeps at once (stages 1 and 2: all), 0 for the
- * limiter's own bound.  0 or LM_FAILED with a text; *ret_client is set in both cases and may be NULL. */
-int lm_connect(struct zerod_client **ret_client, struct lm_state *state, uint64_t resident, char *detail, size_t size) ZEROD_MUST_USE;
+ * limiter's own bound.  0 or ZD_LM_FAILED with a text; *ret_client is set in both cases and may be NULL. */
+int zd_lm_connect(struct zerod_client **ret_client, struct zd_lm_state *state, uint64_t resident, char *detail, size_t size) ZEROD_MUST_USE;
 
-/* enum lm_failure of a zerod_status, with the client's words. */
-int lm_connect_failure(const struct zerod_client *client, int status, char *detail, size_t size);
+/* enum zd_lm_failure of a zerod_status, with the client's words. */
+int zd_lm_connect_failure(const struct zerod_client *client, int status, char *detail, size_t size);
 
 #endif

@@ -10,19 +10,19 @@
 #include "client/trainer/schedule.h"
 #include "proto/codec.h"
 
-enum lm_command { LM_TRAIN, LM_REFERENCE };
-enum lm_accumulate { LM_EXACT, LM_LOCAL };
+enum zd_lm_command { ZD_LM_TRAIN, ZD_LM_REFERENCE };
+enum zd_lm_accumulate { ZD_LM_EXACT, ZD_LM_LOCAL };
 
-struct lm_options {
-	enum lm_command command;
-	struct lm_config model;
-	struct lm_launch launch; /* rank, world, epoch, launch id */
-	struct lm_schedule schedule;
+struct zd_lm_options {
+	enum zd_lm_command command;
+	struct zd_lm_config model;
+	struct zd_launch launch; /* rank, world, epoch, launch id */
+	struct zd_schedule schedule;
 	const char *endpoints, *job, *text;
 	uint32_t stage;		     /* 0..3 */
 	uint32_t reshard;	     /* stage 3: drop weights between forward and backward */
 	uint32_t micro_batches;	     /* gradient accumulation */
-	enum lm_accumulate accumulate;
+	enum zd_lm_accumulate accumulate;
 	uint32_t steps;		     /* rounds to reach */
 	uint64_t seed;
 	enum zd_codec grad_codec;
@@ -39,6 +39,6 @@ struct lm_options {
 };
 
 /* Parses argv; prints usage errors and exits 2, prints help and exits 0, as argp does. */
-void lm_options_parse(struct lm_options *options, int argc, char **argv);
+void zd_lm_options_parse(struct zd_lm_options *options, int argc, char **argv);
 
 #endif

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int lm_state_init(struct lm_state *state, const struct lm_state_ops *ops, const struct lm_options *options)
+int zd_lm_state_init(struct zd_lm_state *state, const struct zd_lm_state_ops *ops, const struct zd_lm_options *options)
 {
 	state->ops = ops;
 	state->options = options;
-	state->units = (uint32_t)lm_units(&options->model);
+	state->units = (uint32_t)zd_lm_units(&options->model);
 	state->numel = calloc(state->units, sizeof *state->numel);
 	if (!state->numel)
-		return LM_FAILED;
+		return ZD_LM_FAILED;
 	for (uint32_t u = 0; u < state->units; u++) {
-		uint64_t n = lm_unit_numel(&options->model, u);
+		uint64_t n = zd_lm_unit_numel(&options->model, u);
 		state->numel[u] = n;
 		state->numel_sum += n;
 		state->numel_max = n > state->numel_max ? n : state->numel_max;
@@ -23,16 +23,16 @@ int lm_state_init(struct lm_state *state, const struct lm_state_ops *ops, const 
 	return 0;
 }
 
-void lm_state_fini(struct lm_state *state)
+void zd_lm_state_fini(struct zd_lm_state *state)
 {
 	free(state->numel);
 }
 
-int lm_state_digest(struct lm_state *state, char ret_hex[65])
+int zd_lm_state_digest(struct zd_lm_state *state, char ret_hex[65])
 {
 	unsigned char md[32];
 	unsigned len = 0;
-	int rc = LM_FAILED;
+	int rc = ZD_LM_FAILED;
 	float *w = malloc(state->numel_max * sizeof *w);
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	if (!w || !ctx || EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) != 1) {
@@ -44,11 +44,11 @@ int lm_state_digest(struct lm_state *state, char ret_hex[65])
 		if (rc)
 			goto out;
 		if (EVP_DigestUpdate(ctx, w, state->numel[u] * sizeof *w) != 1) {
-			rc = LM_FAILED;
+			rc = ZD_LM_FAILED;
 			goto out;
 		}
 	}
-	rc = EVP_DigestFinal_ex(ctx, md, &len) == 1 && len == sizeof md ? 0 : LM_FAILED;
+	rc = EVP_DigestFinal_ex(ctx, md, &len) == 1 && len == sizeof md ? 0 : ZD_LM_FAILED;
 	for (unsigned i = 0; rc == 0 && i < len; i++)
 		snprintf(ret_hex + 2 * i, 3, "%02x", md[i]);
 out:

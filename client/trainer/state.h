@@ -8,7 +8,7 @@
  *
  * All three use the same kernels and the same decision, so they end with the same bits.
  *
- * Errors: functions return 0 or a negative enum lm_failure, with words in lm_state.detail.  Threads: one.
+ * Errors: functions return 0 or a negative enum zd_lm_failure, with words in zd_lm_state.detail.  Threads: one.
  */
 #ifndef ZD_LM_STATE_H
 #define ZD_LM_STATE_H
@@ -18,32 +18,32 @@
 #include "client/include/zerod.h"
 #include "client/trainer/options.h"
 
-enum lm_failure {
-	LM_FAILED = -1,
-	LM_AGAIN = -2,	/* the launch is over; starting again with a higher epoch goes on from the last decided round */
-	LM_REDO = -3,	/* compute this step again */
+enum zd_lm_failure {
+	ZD_LM_FAILED = -1,
+	ZD_LM_AGAIN = -2,	/* the launch is over; starting again with a higher epoch goes on from the last decided round */
+	ZD_LM_REDO = -3,	/* compute this step again */
 };
 
-struct lm_state;
+struct zd_lm_state;
 
-struct lm_state_ops {
+struct zd_lm_state_ops {
 	/* Before the first micro-batch of a round. */
-	int (*begin)(struct lm_state *);
+	int (*begin)(struct zd_lm_state *);
 	/* Weights of unit u, valid until release.  backward: 0 in the forward pass, 1 in the backward pass. */
-	int (*gather)(struct lm_state *, uint32_t u, int backward, const uint16_t **ret_weights);
-	int (*release)(struct lm_state *, uint32_t u, int backward);
+	int (*gather)(struct zd_lm_state *, uint32_t u, int backward, const uint16_t **ret_weights);
+	int (*release)(struct zd_lm_state *, uint32_t u, int backward);
 	/* The gradient (fp32, numel elements) of unit u that `rank` computed in micro-batch `micro`; copied before it returns. */
-	int (*push)(struct lm_state *, uint32_t u, uint32_t rank, uint32_t micro, const float *grad);
-	int (*step)(struct lm_state *, const struct zerod_hyper *, struct zerod_step_result *);
+	int (*push)(struct zd_lm_state *, uint32_t u, uint32_t rank, uint32_t micro, const float *grad);
+	int (*step)(struct zd_lm_state *, const struct zerod_hyper *, struct zerod_step_result *);
 	/* fp32 master weights of unit u. */
-	int (*master)(struct lm_state *, uint32_t u, float *ret_weights);
-	void (*stats)(struct lm_state *, struct zerod_stats *);
-	void (*free)(struct lm_state *);
+	int (*master)(struct zd_lm_state *, uint32_t u, float *ret_weights);
+	void (*stats)(struct zd_lm_state *, struct zerod_stats *);
+	void (*free)(struct zd_lm_state *);
 };
 
-struct lm_state {
-	const struct lm_state_ops *ops;
-	const struct lm_options *options;
+struct zd_lm_state {
+	const struct zd_lm_state_ops *ops;
+	const struct zd_lm_options *options;
 	struct zerod_progress progress; /* after open and after each step */
 	uint32_t units;
 	uint64_t *numel;     /* per unit */
@@ -52,15 +52,15 @@ struct lm_state {
 };
 
 /* NULL, with a text in `detail`, if it cannot be made. */
-struct lm_state *lm_state_daemon(const struct lm_options *options, char *detail, size_t size);
-struct lm_state *lm_state_replica(const struct lm_options *options, char *detail, size_t size);
-struct lm_state *lm_state_local(const struct lm_options *options, char *detail, size_t size);
+struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *options, char *detail, size_t size);
+struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *options, char *detail, size_t size);
+struct zd_lm_state *zd_lm_state_local(const struct zd_lm_options *options, char *detail, size_t size);
 
-/* For the implementations: fills the common part from the model's configuration; 0 or LM_FAILED (no memory). */
-int lm_state_init(struct lm_state *state, const struct lm_state_ops *ops, const struct lm_options *options);
-void lm_state_fini(struct lm_state *state);
+/* For the implementations: fills the common part from the model's configuration; 0 or ZD_LM_FAILED (no memory). */
+int zd_lm_state_init(struct zd_lm_state *state, const struct zd_lm_state_ops *ops, const struct zd_lm_options *options);
+void zd_lm_state_fini(struct zd_lm_state *state);
 
 /* SHA-256 over the fp32 master weights of all units in order, as 64 hexadecimal digits. */
-int lm_state_digest(struct lm_state *state, char ret_hex[65]);
+int zd_lm_state_digest(struct zd_lm_state *state, char ret_hex[65]);
 
 #endif

@@ -29,90 +29,40 @@ struct slot {
 };
 
 struct daemon_state {
-	struct lm_state base;
+	struct zd_lm_state base;
 	struct zerod_client *client;
 	struct slot slot[SLOTS];
 	unsigned next;
 	uint32_t wire_micro; /* micro-batches that are sent: 1 if they are added up here */
-	struct lm_kept kept; /* stage 1 */
+	struct zd_lm_kept kept; /* stage 1 */
+	uint32_t *held;		/* per unit: gathers without their release, left behind when a step fails half way */
 };
 
-static struct daemon_state *self(struct lm_state *s)
+static struct daemon_state *self(struct zd_lm_state *s)
 {
 	return (struct daemon_state *)s;
 }
 
 static int failed(struct daemon_state *d, int status)
 {
-	return lm_connect_failure(d->client, status, d->base.detail, sizeof d->base.detail);
+	return zd_lm_connect_failure(d->client, status, d->base.detail, sizeof d->base.detail);
 }
 
-static int begin(struct lm_state *s)
+static int gather_held(struct daemon_state *d, uint32_t u, const uint16_t **ret_weights)
 {
-	struct daemon_state *d = self(s);
-	const uint16_t *w;
-	if (s->options->stage == 3)
-		return 0;
-	for (uint32_t u = 0; u < s->units; u++) {
-		int status = zerod_gather(d->client, u, &w);
-		if (status)
-			return failed(d, status);
-	}
-	return 0;
-}
-
-static int gather(struct lm_state *s, uint32_t u, int backward, const uint16_t **ret_weights)
-{
-	struct daemon_state *d = self(s);
-	(void)backward;
-	if (s->options->stage == 3) {
-		int status = zerod_gather(d->client, u, ret_weights);
-		return status ? failed(d, status) : 0;
-	}
-	*ret_weights = zerod_weights(d->client, u);
-	return 0;
-}
-
-static int release(struct lm_state *s, uint32_t u, int backward)
-{
-	struct daemon_state *d = self(s);
-	if (s->options->stage != 3)
-		return 0;
-	int status = zerod_release(d->client, u, !backward && !s->options->reshard);
-	return status ? failed(d, status) : 0;
-}
-
-static void pushed(struct zerod_client *client, void *arg, int status)
-{
-	struct slot *slot = arg;
-	(void)client;
-	slot->status = status;
-	sem_post(&slot->free);
-}
-
-static int push_now(struct daemon_state *d, uint32_t u, uint32_t micro, const float *grad)
-{
-	struct slot *slot = &d->slot[d->next++ % SLOTS];
-	while (sem_wait(&slot->free) != 0)
-		;
-	int status = slot->status;
-	slot->status = 0;
-	if (!status) {
-		lm_grad_encode(slot->data, grad, d->base.numel[u], d->base.options->grad_codec);
-		status = zerod_push_start(d->client, u, micro, d->wire_micro, slot->data, pushed, slot);
-	}
+	int status = zerod_gather(d->client, u, ret_weights);
 	if (status)
-		sem_post(&slot->free);
-	return status ? failed(d, status) : 0;
+		return failed(d, status);
+	d->held[u]++;
+	return 0;
 }
 
-static int push(struct lm_state *s, uint32_t u, uint32_t rank, uint32_t micro, const float *grad)
+static int release_held(struct daemon_state *d, uint32_t u, int keep)
 {
-	struct daemon_state *d = self(s);
-	(void)rank; /* the client's own */
-	if (s->options->stage > 1)
-		return push_now(d, u, micro, grad);
-	lm_kept_put(&d->kept, u, micro, grad);
+	int status = zerod_release(d->client, u, keep);
+	if (status)
+		return failed(d, status);
+	d->held[u]--;
 	return 0;
 }
 
@@ -131,40 +81,107 @@ static int drain(struct daemon_state *d)
 	return status;
 }
 
-static int step(struct lm_state *s, const struct zerod_hyper *hyper, struct zerod_step_result *ret)
+static int release_all(struct daemon_state *d)
+{
+	int rc = 0;
+	for (uint32_t u = 0; u < d->base.units && !rc; u++)
+		while (d->held[u] && !rc)
+			rc = release_held(d, u, 0);
+	return rc;
+}
+
+static int begin(struct zd_lm_state *s)
+{
+	struct daemon_state *d = self(s);
+	const uint16_t *w;
+	int rc = release_all(d);
+	(void)drain(d); /* what a failed step left; its status was reported then */
+	for (uint32_t u = 0; u < s->units && s->options->stage != 3 && !rc; u++)
+		rc = gather_held(d, u, &w);
+	return rc;
+}
+
+static int gather(struct zd_lm_state *s, uint32_t u, int backward, const uint16_t **ret_weights)
+{
+	struct daemon_state *d = self(s);
+	(void)backward;
+	if (s->options->stage == 3)
+		return gather_held(d, u, ret_weights);
+	*ret_weights = zerod_weights(d->client, u);
+	return 0;
+}
+
+static int release(struct zd_lm_state *s, uint32_t u, int backward)
+{
+	if (s->options->stage != 3)
+		return 0;
+	return release_held(self(s), u, !backward && !s->options->reshard);
+}
+
+static void pushed(struct zerod_client *client, void *arg, int status)
+{
+	struct slot *slot = arg;
+	(void)client;
+	slot->status = status;
+	sem_post(&slot->free);
+}
+
+static int push_now(struct daemon_state *d, uint32_t u, uint32_t micro, const float *grad)
+{
+	struct slot *slot = &d->slot[d->next++ % SLOTS];
+	while (sem_wait(&slot->free) != 0)
+		;
+	int status = slot->status;
+	slot->status = 0;
+	if (!status) {
+		zd_lm_grad_encode(slot->data, grad, d->base.numel[u], d->base.options->grad_codec);
+		status = zerod_push_start(d->client, u, micro, d->wire_micro, slot->data, pushed, slot);
+	}
+	if (status)
+		sem_post(&slot->free);
+	return status ? failed(d, status) : 0;
+}
+
+static int push(struct zd_lm_state *s, uint32_t u, uint32_t rank, uint32_t micro, const float *grad)
+{
+	struct daemon_state *d = self(s);
+	(void)rank; /* the client's own */
+	if (s->options->stage > 1)
+		return push_now(d, u, micro, grad);
+	zd_lm_kept_put(&d->kept, u, micro, grad);
+	return 0;
+}
+
+static int step(struct zd_lm_state *s, const struct zerod_hyper *hyper, struct zerod_step_result *ret)
 {
 	struct daemon_state *d = self(s);
 	int status = 0;
 	if (s->options->stage == 1)
-		status = lm_kept_push(&d->kept, d->client, d->wire_micro);
+		status = zd_lm_kept_push(&d->kept, d->client, d->wire_micro);
 	if (!status)
 		status = drain(d);
 	else
 		drain(d);
 	if (!status)
 		status = zerod_step(d->client, hyper, d->wire_micro, ret);
-	if (s->options->stage != 3)
-		for (uint32_t u = 0; u < s->units; u++)
-			if (zerod_weights(d->client, u) && zerod_release(d->client, u, 0))
-				break;
 	if (!status)
 		status = zerod_progress(d->client, &s->progress);
-	return status ? failed(d, status) : 0;
+	return status ? failed(d, status) : release_all(d);
 }
 
-static int master(struct lm_state *s, uint32_t u, float *ret_weights)
+static int master(struct zd_lm_state *s, uint32_t u, float *ret_weights)
 {
 	int status = zerod_fetch_master(self(s)->client, u, ret_weights);
 	return status ? failed(self(s), status) : 0;
 }
 
-static void stats(struct lm_state *s, struct zerod_stats *ret)
+static void stats(struct zd_lm_state *s, struct zerod_stats *ret)
 {
 	if (zerod_stats(self(s)->client, ret))
 		memset(ret, 0, sizeof *ret);
 }
 
-static void free_state(struct lm_state *s)
+static void free_state(struct zd_lm_state *s)
 {
 	struct daemon_state *d = self(s);
 	zerod_free(d->client);
@@ -172,17 +189,18 @@ static void free_state(struct lm_state *s)
 		free(d->slot[i].data);
 		sem_destroy(&d->slot[i].free);
 	}
-	lm_kept_fini(&d->kept);
-	lm_state_fini(s);
+	zd_lm_kept_fini(&d->kept);
+	free(d->held);
+	zd_lm_state_fini(s);
 	free(d);
 }
 
-static const struct lm_state_ops ops = {begin, gather, release, push, step, master, stats, free_state};
+static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, master, stats, free_state};
 
 /* Rank 0 loads the initial weights, if no earlier launch has; the others' first gather waits for it. */
 static int load_initial(struct daemon_state *d)
 {
-	const struct lm_options *o = d->base.options;
+	const struct zd_lm_options *o = d->base.options;
 	int status = 0;
 	if (d->base.progress.sealed || o->launch.rank != 0)
 		return 0;
@@ -190,42 +208,43 @@ static int load_initial(struct daemon_state *d)
 	if (!w)
 		return ZEROD_ERR_MEMORY;
 	for (uint32_t u = 0; u < d->base.units && !status; u++) {
-		lm_init_unit(&o->model, o->seed, u, w);
+		zd_lm_init_unit(&o->model, o->seed, u, w);
 		status = zerod_load(d->client, u, ZEROD_FP32, w);
 	}
 	free(w);
 	return status ? status : zerod_seal(d->client);
 }
 
-struct lm_state *lm_state_daemon(const struct lm_options *o, char *detail, size_t size)
+struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *o, char *detail, size_t size)
 {
 	struct daemon_state *d = calloc(1, sizeof *d);
-	if (!d || lm_state_init(&d->base, &ops, o)) {
+	if (!d || zd_lm_state_init(&d->base, &ops, o)) {
 		snprintf(detail, size, "no memory");
 		free(d);
 		return NULL;
 	}
-	d->wire_micro = o->stage == 1 && o->accumulate == LM_LOCAL ? 1 : o->micro_batches;
-	int ok = 1;
+	d->wire_micro = o->stage == 1 && o->accumulate == ZD_LM_LOCAL ? 1 : o->micro_batches;
+	d->held = calloc(d->base.units, sizeof *d->held);
+	int ok = d->held != NULL;
 	for (unsigned i = 0; i < SLOTS; i++) {
 		sem_init(&d->slot[i].free, 0, 1);
 		d->slot[i].data = malloc(d->base.numel_max * zd_codec_bytes(o->grad_codec));
 		ok &= d->slot[i].data != NULL;
 	}
 	if (o->stage == 1)
-		ok &= lm_kept_init(&d->kept, &d->base) == 0;
+		ok &= zd_lm_kept_init(&d->kept, &d->base) == 0;
 	if (!ok) {
 		snprintf(detail, size, "no memory for gradients of %llu elements", (unsigned long long)d->base.numel_sum);
 		goto fail;
 	}
-	if (lm_connect(&d->client, &d->base, d->base.numel_sum, detail, size))
+	if (zd_lm_connect(&d->client, &d->base, d->base.numel_sum, detail, size))
 		goto fail;
 	int status = load_initial(d);
 	if (!status)
 		status = zerod_progress(d->client, &d->base.progress);
 	if (!status)
 		return &d->base;
-	lm_connect_failure(d->client, status, detail, size);
+	zd_lm_connect_failure(d->client, status, detail, size);
 fail:
 	free_state(&d->base);
 	return NULL;

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zerod-lm: a trainer in C, the example and the measure of what libzerod does for a trainer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/trainer/report.h"
+#include "client/trainer/sample.h"
+#include "client/trainer/text.h"
+#include "proto/assert.h"
+#include "server/kernel/kernel.h"
+
+enum { EXIT_AGAIN = 75 }; /* sysexits.h: EX_TEMPFAIL */
+
+static void assertion_failed(const char *file, int line, const char *what)
+{
+	fprintf(stderr, "zerod-lm: %s:%d: %s does not hold; this is a bug, please report it\n", file, line, what);
+	abort();
+}
+
+static struct zd_lm_state *open_state(const struct zd_lm_options *o, char *detail, size_t size)
+{
+	if (o->command == ZD_LM_REFERENCE)
+		return zd_lm_state_local(o, detail, size);
+	return o->stage == 0 ? zd_lm_state_replica(o, detail, size) : zd_lm_state_daemon(o, detail, size);
+}
+
+/* A text that cannot be used is said before any daemon is asked for anything. */
+static int check_text(const struct zd_lm_options *o, char *detail, size_t size)
+{
+	struct zd_text *text;
+	if (zd_text_open(o->text, o->model.context, &text, detail, size) < 0)
+		return -1;
+	zd_text_close(text);
+	return 0;
+}
+
+struct sampling {
+	struct zd_lm_state *state;
+	uint32_t held; /* unit that is gathered, or none */
+};
+
+static const uint16_t *sample_weights(void *user, size_t unit)
+{
+	struct sampling *s = user;
+	const uint16_t *w = NULL;
+	if (s->held != UINT32_MAX && s->state->ops->release(s->state, s->held, 1))
+		return NULL;
+	s->held = (uint32_t)unit;
+	if (s->state->ops->gather(s->state, (uint32_t)unit, 0, &w)) {
+		s->held = UINT32_MAX;
+		return NULL;
+	}
+	return w;
+}
+
+/* Text the model writes; 0 or enum zd_lm_failure. */
+static int sample(struct zd_lm_state *state, uint8_t *out)
+{
+	const struct zd_lm_options *o = state->options;
+	static const uint8_t prompt[] = "The ";
+	struct sampling sampling = {state, UINT32_MAX};
+	struct zd_lm_sample how = {.prompt = prompt,
+				   .prompt_bytes = sizeof prompt - 1,
+				   .temperature = 0.7,
+				   .seed = o->seed,
+				   .weights = sample_weights,
+				   .user = &sampling};
+	int rc = o->command == ZD_LM_TRAIN && o->stage != 0 && o->stage != 3 ? state->ops->begin(state) : 0;
+	if (!rc && zd_lm_sample(&o->model, &how, out, o->sample, state->detail, sizeof state->detail) < 0)
+		rc = ZD_LM_FAILED;
+	if (sampling.held != UINT32_MAX && state->ops->release(state, sampling.held, 1))
+		rc = rc ? rc : ZD_LM_FAILED;
+	return rc;
+}
+
+static int write_result(struct zd_lm_state *state, const char *digest)
+{
+	const char *path = state->options->result;
+	FILE *f = fopen(path, "w");
+	int ok = f && fprintf(f, "%s\n", digest) > 0;
+	if (f && fclose(f) != 0)
+		ok = 0;
+	if (!ok)
+		snprintf(state->detail, sizeof state->detail, "--result: cannot write '%s': %m", path);
+	return ok ? 0 : ZD_LM_FAILED;
+}
+
+static int run(struct zd_lm_state *state, struct zd_lm_report *report)
+{
+	const struct zd_lm_options *o = state->options;
+	char digest[65] = "";
+	uint8_t *text = NULL;
+	int rc = zd_lm_train(state, zd_lm_report_round, report);
+	zd_lm_report_clear(report);
+	if (!rc && o->launch.rank == 0)
+		rc = zd_lm_state_digest(state, digest);
+	if (!rc && o->launch.rank == 0 && o->sample) {
+		text = malloc(o->sample);
+		rc = text ? sample(state, text) : ZD_LM_FAILED;
+	}
+	if (!rc && o->result && o->launch.rank == 0)
+		rc = write_result(state, digest);
+	if (!rc && (o->launch.rank == 0 || o->json))
+		zd_lm_report_end(report, state, *digest ? digest : NULL, text, text ? o->sample : 0);
+	free(text);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct zd_lm_options options;
+	struct zd_lm_report report;
+	char detail[1024] = "";
+	zd_assert_failed = assertion_failed;
+	zd_lm_options_parse(&options, argc, argv);
+	zd_kernels_thread_init();
+	zd_lm_report_begin(&report, &options);
+	if (check_text(&options, detail, sizeof detail) < 0) {
+		fprintf(stderr, "zerod-lm: %s\n", detail);
+		return EXIT_FAILURE;
+	}
+	struct zd_lm_state *state = open_state(&options, detail, sizeof detail);
+	if (!state) {
+		fprintf(stderr, "zerod-lm: %s\n", detail);
+		return EXIT_FAILURE;
+	}
+	int rc = run(state, &report);
+	if (rc)
+		fprintf(stderr, "zerod-lm: rank %u: %s\n", options.launch.rank, state->detail);
+	state->ops->free(state);
+	return rc == 0 ? EXIT_SUCCESS : rc == ZD_LM_AGAIN ? EXIT_AGAIN : EXIT_FAILURE;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/trainer/report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *options)
+{
+	*r = (struct zd_lm_report){.options = options};
+	r->live = options->progress == 1 || (options->progress == -1 && options->launch.rank == 0 && isatty(STDERR_FILENO));
+	r->start_s = r->last_s = now_s();
+}
+
+static double tokens(const struct zd_lm_options *o)
+{
+	return (double)o->model.batch * o->model.context * o->micro_batches * o->launch.world;
+}
+
+static void json_line(json_t *object)
+{
+	char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+	if (text)
+		puts(text);
+	fflush(stdout);
+	free(text);
+	json_decref(object);
+}
+
+static void json_round(const struct zd_lm_round *round, double rate, const struct zerod_stats *st)
+{
+	json_line(json_pack("{s:I, s:I, s:f, s:f, s:f, s:b, s:f, s:I, s:I, s:I}", "round", (json_int_t)round->round, "step",
+			    (json_int_t)round->result.step, "loss", round->loss, "lr", round->lr, "norm", round->result.norm, "skipped",
+			    (int)round->result.skipped, "tokens_per_second", rate, "pushed_bytes", (json_int_t)st->payload_sent, "fetched_bytes",
+			    (json_int_t)st->payload_received, "resident_bytes", (json_int_t)st->gathered_bytes_max));
+}
+
+void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round)
+{
+	struct zd_lm_report *r = arg;
+	struct zerod_stats st;
+	double now = now_s(), rate = tokens(r->options) / (now > r->last_s ? now - r->last_s : 1e-9);
+	if (r->rounds++ == 0)
+		r->first_loss = round->loss;
+	r->last_loss = round->loss;
+	r->last_s = now;
+	r->skipped += round->result.skipped;
+	if (round->result.skipped) {
+		zd_lm_report_clear(r);
+		fprintf(stderr, "zerod-lm: round %" PRIu64 " skipped: %" PRIu64 " gradient values are not finite; the first is element %" PRIu64
+				" of unit %u, from rank %u\n",
+			round->round, round->result.nonfinite, round->result.bad_element, round->result.bad_unit, round->result.bad_rank);
+	}
+	if (!r->options->json && !r->live)
+		return;
+	((struct zd_lm_state *)state)->ops->stats((struct zd_lm_state *)state, &st);
+	if (r->options->json)
+		json_round(round, rate, &st);
+	if (r->live)
+		fprintf(stderr, "\rstep %" PRIu64 "/%u  loss %.4f  %.0f tokens/s  pushed %.1f MB  fetched %.1f MB  resident %.2f of %.2f MB   ",
+			round->round, r->options->steps, round->loss, rate, (double)st.payload_sent / 1e6, (double)st.payload_received / 1e6,
+			(double)st.gathered_bytes_max / 1e6, (double)st.gather_bytes_limit / 1e6);
+}
+
+void zd_lm_report_clear(struct zd_lm_report *r)
+{
+	if (r->live && r->rounds)
+		fputc('\n', stderr);
+}
+
+static void print_sample(const uint8_t *sample, size_t len)
+{
+	puts("sample:");
+	for (size_t i = 0; i < len; i++)
+		putchar(sample[i] == '\n' || (sample[i] >= 32 && sample[i] < 127) ? sample[i] : '?');
+	putchar('\n');
+}
+
+static void text_end(const struct zd_lm_report *r, const struct zd_lm_state *state, const struct zerod_stats *st, const char *digest,
+		     const uint8_t *sample, size_t sample_len)
+{
+	double s = r->last_s - r->start_s;
+	if (r->rounds)
+		printf("loss %.4f -> %.4f in %" PRIu64 " steps, %.0f tokens/s\n", r->first_loss, r->last_loss, r->rounds,
+		       tokens(r->options) * (double)r->rounds / (s > 0 ? s : 1e-9));
+	else
+		printf("nothing to do: the job has decided %" PRIu64 " rounds already\n", state->progress.round);
+	if (r->skipped)
+		printf("skipped %" PRIu64 " steps with gradients that were not finite\n", r->skipped);
+	if (r->options->command == ZD_LM_TRAIN)
+		printf("pushed %.1f MB, fetched %.1f MB; weights resident at most %" PRIu64 " bytes, bound %" PRIu64 " bytes, model %" PRIu64
+		       " bytes\n",
+		       (double)st->payload_sent / 1e6, (double)st->payload_received / 1e6, st->gathered_bytes_max, st->gather_bytes_limit,
+		       2 * state->numel_sum);
+	if (sample_len)
+		print_sample(sample, sample_len);
+	if (digest)
+		printf("sha256 %s\n", digest);
+}
+
+void zd_lm_report_end(struct zd_lm_report *r, const struct zd_lm_state *state, const char *digest, const uint8_t *sample, size_t sample_len)
+{
+	struct zerod_stats st;
+	((struct zd_lm_state *)state)->ops->stats((struct zd_lm_state *)state, &st);
+	if (!r->options->json) {
+		text_end(r, state, &st, digest, sample, sample_len);
+		return;
+	}
+	char *text = malloc(sample_len + 1);
+	for (size_t i = 0; text && i < sample_len; i++)
+		text[i] = sample[i] == '\n' || (sample[i] >= 32 && sample[i] < 127) ? (char)sample[i] : '?';
+	if (text)
+		text[sample_len] = 0;
+	json_line(json_pack("{s:b, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:s?}", "done", 1, "rounds",
+			    (json_int_t)state->progress.round, "step", (json_int_t)state->progress.step, "first_loss", r->first_loss, "last_loss",
+			    r->last_loss, "params", (json_int_t)state->numel_sum, "pushed_bytes", (json_int_t)st.payload_sent, "fetched_bytes",
+			    (json_int_t)st.payload_received, "wire_sent_bytes", (json_int_t)st.wire_sent, "wire_received_bytes",
+			    (json_int_t)st.wire_received, "resident_bytes_max", (json_int_t)st.gathered_bytes_max, "resident_bytes_limit",
+			    (json_int_t)st.gather_bytes_limit, "skipped", (json_int_t)r->skipped, "redos", (json_int_t)st.redos, "sample",
+			    sample_len ? text : NULL, "sha256", digest));
+	free(text);
+}
