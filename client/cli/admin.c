@@ -43,7 +43,7 @@ static int split_endpoint(struct zd_admin *a, const char *endpoint, char host[25
 	size_t host_len = colon ? (size_t)(colon - endpoint) : 0;
 	snprintf(a->endpoint, sizeof a->endpoint, "%.290s", endpoint);
 	if (!colon || host_len == 0 || host_len > 255 || strlen(colon + 1) == 0 || strlen(colon + 1) > 5) {
-		snprintf(a->detail, sizeof a->detail, "endpoint '%.200s': expected host:port, as in 127.0.0.1:7380", endpoint);
+		snprintf(a->detail, sizeof a->detail, "endpoint '%.200s': expected host:port, as in 127.0.0.1:7410", endpoint);
 		return ZD_EXIT_USAGE;
 	}
 	/* [::1]:port */

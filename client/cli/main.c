@@ -11,13 +11,13 @@
 #include "client/cli/plan.h"
 #include "client/cli/simulate.h"
 
-static const char *const default_endpoints = "127.0.0.1:7380";
+static const char *const default_endpoints = "127.0.0.1:7410";
 
 static const char doc[] =
 	"Administers zerod shard daemons, and plans for them.\v"
 	"Examples:\n"
 	"  zeroctl status\n"
-	"  zeroctl --endpoints a:7380,b:7380 job list\n"
+	"  zeroctl --endpoints a:7410,b:7410 job list\n"
 	"  zeroctl -o json job show llama-7b\n"
 	"  zeroctl --yes job drop old-run\n"
 	"  zeroctl plan memory -N 7.5e9 -n 64\n"
@@ -36,7 +36,7 @@ static const char doc[] =
 	"Exit status: 0 done, 1 failed, 2 usage, 3 cannot connect, 4 refused, 5 unhealthy, 124 timed out, 130 interrupted.";
 
 static const struct argp_option options[] = {
-	{"endpoints", 'e', "HOST:PORT,...", 0, "daemons to ask (127.0.0.1:7380)", 0},
+	{"endpoints", 'e', "HOST:PORT,...", 0, "daemons to ask (127.0.0.1:7410)", 0},
 	{"output", 'o', "table|json|csv", 0, "how answers are written (table)", 0},
 	{"timeout", 't', "SECONDS", 0, "bound on the whole command (10)", 0},
 	{"yes", 'y', NULL, 0, "go through with what destroys", 0},

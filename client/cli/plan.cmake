@@ -12,5 +12,8 @@ add_library(zd_cli_plan STATIC
   ${CMAKE_SOURCE_DIR}/client/cli/plan_number.c
   ${CMAKE_SOURCE_DIR}/client/cli/plan_step.c
   ${CMAKE_SOURCE_DIR}/client/cli/plan_wire.c
+  ${CMAKE_SOURCE_DIR}/client/cli/simulate.c
+  ${CMAKE_SOURCE_DIR}/client/cli/simulate_adam.c
+  ${CMAKE_SOURCE_DIR}/client/cli/simulate_stage3.c
   ${CMAKE_SOURCE_DIR}/client/cli/table.c)
 target_link_libraries(zd_cli_plan PUBLIC zd_flags PkgConfig::JANSSON m)

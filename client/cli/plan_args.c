@@ -32,7 +32,7 @@ int zd_args_error(const struct zd_command *command, FILE *err, const char *forma
 	vfprintf(err, format, args);
 	va_end(args);
 	fprintf(err, "; see: zeroctl %s --help\n", command->name);
-	return ZD_EXIT_USAGE;
+	return ZD_PLAN_EXIT_USAGE;
 }
 
 /* --- values --- */
@@ -246,7 +246,8 @@ int zd_args_parse(const struct zd_command *command, int argc, char **argv, void 
 			return -1;
 		}
 		a = find_arg(command, count, opt);
-		if (given[a - command->args] && a->kind != ZD_ARG_TEXTS) {
+		/* Of choices the last one counts: a wrapper puts its own -o first. */
+		if (given[a - command->args] && a->kind != ZD_ARG_TEXTS && a->kind != ZD_ARG_CHOICE) {
 			zd_args_error(command, err, "expected --%s once, found it again; remove one", a->name);
 			return -1;
 		}
@@ -342,10 +343,10 @@ int zd_args_finish(const struct zd_command *command, struct zd_report *report, e
 
 	zd_report_free(report);
 	if (rc == 0)
-		return ZD_EXIT_OK;
+		return ZD_PLAN_EXIT_OK;
 	fprintf(err, "zeroctl %s: expected to write the whole answer, could not; check the free memory and where "
 		     "the output goes\n", command->name);
-	return ZD_EXIT_FAILED;
+	return ZD_PLAN_EXIT_FAILED;
 }
 
 static const struct zd_command *find_command(const struct zd_command *const *commands, const char *noun, const char *verb)
@@ -368,25 +369,25 @@ int zd_command_dispatch(const struct zd_command *const *commands, int argc, char
 
 	if (verb != NULL && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0)) {
 		print_commands(commands, argv[0], out);
-		return ZD_EXIT_OK;
+		return ZD_PLAN_EXIT_OK;
 	}
 	command = verb != NULL ? find_command(commands, argv[0], verb) : NULL;
 	if (command == NULL) {
 		fprintf(err, "zeroctl %s: expected a command, found %s%s%s\n\n", argv[0], verb ? "'" : "",
 			verb ? verb : "none", verb ? "'" : "");
 		print_commands(commands, argv[0], err);
-		return ZD_EXIT_USAGE;
+		return ZD_PLAN_EXIT_USAGE;
 	}
 	options = malloc(command->size);
 	if (options == NULL) {
 		fprintf(err, "zeroctl %s: expected %zu bytes of memory, found none\n", command->name, command->size);
-		return ZD_EXIT_FAILED;
+		return ZD_PLAN_EXIT_FAILED;
 	}
 	rc = zd_args_parse(command, argc - 1, argv + 1, options, out, err);
 	if (rc == 0)
 		rc = command->run(command, options, out, err);
 	else
-		rc = rc > 0 ? ZD_EXIT_OK : ZD_EXIT_USAGE;
+		rc = rc > 0 ? ZD_PLAN_EXIT_OK : ZD_PLAN_EXIT_USAGE;
 	free(options);
 	return rc;
 }

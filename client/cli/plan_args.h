@@ -18,8 +18,8 @@
 
 #include "client/cli/table.h"
 
-/* Exit codes of zeroctl. */
-enum { ZD_EXIT_OK = 0, ZD_EXIT_FAILED = 1, ZD_EXIT_USAGE = 2 };
+/* Exit codes of zeroctl that commands without a daemon can have. */
+enum { ZD_PLAN_EXIT_OK = 0, ZD_PLAN_EXIT_FAILED = 1, ZD_PLAN_EXIT_USAGE = 2 };
 
 /* Options of one command, and values of one list: any command here has half. */
 #define ZD_ARGS_MAX 48u
@@ -71,7 +71,7 @@ struct zd_command {
 /*
  * argv[0] is the noun ("plan"), argv[1] the verb; commands end with NULL.
  * Parses, runs, and returns the exit code: usage errors go to `err` and return
- * ZD_EXIT_USAGE, --help goes to `out`. argv may be reordered. "-h" and "--help"
+ * ZD_PLAN_EXIT_USAGE, --help goes to `out`. argv may be reordered. "-h" and "--help"
  * need not be in the table.
  */
 int zd_command_dispatch(const struct zd_command *const *commands, int argc, char **argv, FILE *out, FILE *err);
@@ -85,7 +85,7 @@ int zd_args_parse(const struct zd_command *command, int argc, char **argv, void 
  * '_' for '-'; "output" and numbers that are 0 because nobody gave them are left out. */
 void zd_args_report(const struct zd_command *command, const void *options, struct zd_report *report);
 
-/* A usage error found after parsing; returns ZD_EXIT_USAGE. The text says what
+/* A usage error found after parsing; returns ZD_PLAN_EXIT_USAGE. The text says what
  * was expected, what was found and what to do. */
 int zd_args_error(const struct zd_command *command, FILE *err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

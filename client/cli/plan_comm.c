@@ -14,7 +14,7 @@ struct options {
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 0, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "units", 0, ZD_ARG_INTEGER, AT(unit_count), 1, 1024, "N", "units they form, equal ones (32 if not said)", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
 	{ "gpus", 'n', ZD_ARG_INTEGER, AT(gpus), 1, 1e9, "N", "GPUs, or workers", "8", false, NULL },
@@ -28,7 +28,7 @@ static const struct zd_arg args[] = {
 	{ "flops", 0, ZD_ARG_FLOPS, AT(flops), 1, 0, "RATE", "operations a second that a GPU reaches", NULL, false, NULL },
 	{ "tokens", 0, ZD_ARG_COUNT, AT(tokens), 1, 0, "N", "tokens a GPU and step", "8192", false, NULL },
 	{ "batch-tokens", 0, ZD_ARG_COUNT, AT(batch_tokens), 1, 0, "N", "tokens of the whole batch", "4Mi", false, NULL },
-	{ "batch-gpus", 0, ZD_ARG_TEXTS, AT(batch_gpus), 0, 0, "N,N,...", "GPUs to spread that batch over", "128,256,512,1024,2048,4096", false, NULL },
+	{ "batch-gpus", 0, ZD_ARG_TEXTS, AT(batch_gpus), 0, 0, "N,N,...", "GPUs to spread it over", "128,256,512,1024,2048,4096", false, NULL },
 	{ "output", 'o', ZD_ARG_CHOICE, AT(format), 0, 0, NULL, "form of the answer", "table", false, ZD_PLAN_FORMAT_CHOICES },
 	{ .name = NULL },
 };
@@ -228,7 +228,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 					     o->batch_gpus.items[i]);
 	}
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, o->unit_count, err);
-	if (rc != ZD_EXIT_OK)
+	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;
 	report = zd_report_new(command->name);
 	zd_args_report(command, o, report);

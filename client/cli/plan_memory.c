@@ -17,10 +17,10 @@ enum { ACTIVATIONS_FUSED, ACTIVATIONS_CHECKPOINT, ACTIVATIONS_FULL };
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 0, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
-	{ "frozen", 0, ZD_ARG_COUNT, AT(frozen), 1, 0, "N", "parameters besides, that are not trained", NULL, false, NULL },
-	{ "largest", 0, ZD_ARG_COUNT, AT(largest), 1, 0, "N", "elements of the largest unit (layer)", NULL, false, NULL },
+	{ "frozen", 0, ZD_ARG_COUNT, AT(frozen), 1, 1e15, "N", "parameters besides, that are not trained", NULL, false, NULL },
+	{ "largest", 0, ZD_ARG_COUNT, AT(largest), 1, 1e15, "N", "elements of the largest unit (layer)", NULL, false, NULL },
 	{ "gpus", 'n', ZD_ARG_INTEGER, AT(gpus), 1, 1e9, "N", "GPUs, or workers", "1", false, NULL },
 	{ "node", 0, ZD_ARG_INTEGER, AT(node), 1, 1e6, "N", "GPUs in one node", "8", false, NULL },
 	{ "daemons", 'k', ZD_ARG_INTEGER, AT(daemons), 1, 1024, "N", "zerod daemons", "1", false, NULL },
@@ -239,7 +239,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 	if (o->largest > 0.0 && o->units.count > 0)
 		return zd_args_error(command, err, "expected --largest only with --params, found it with --unit; remove one");
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, 0, err);
-	if (rc != ZD_EXIT_OK)
+	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;
 	report = zd_report_new(command->name);
 	zd_args_report(command, o, report);

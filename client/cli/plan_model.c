@@ -70,25 +70,37 @@ static int add_texts(struct zd_plan_model *m, const struct zd_command *cmd, cons
 	}
 	if (m->trainable == 0.0)
 		return zd_args_error(cmd, err, "--unit: expected at least one unit that is trained, found only frozen ones");
-	return ZD_EXIT_OK;
+	return ZD_PLAN_EXIT_OK;
+}
+
+/* More than usual only where units of the largest size would not hold the model. */
+static uint64_t assumed_units(uint64_t total)
+{
+	uint64_t needed = total / ZD_NUMEL_MAX + 1;
+
+	if (needed > ZD_PLAN_UNITS_ASSUMED)
+		return needed;
+	return total < ZD_PLAN_UNITS_ASSUMED ? total : ZD_PLAN_UNITS_ASSUMED;
 }
 
 static int add_equal(struct zd_plan_model *m, const struct zd_command *cmd, double params, uint64_t count, FILE *err)
 {
 	uint64_t total = (uint64_t)params;
 
+	if (params != rint(params))
+		return zd_args_error(cmd, err, "--params: expected a whole number, found %.17g", params);
 	m->assumed = count == 0;
 	if (m->assumed)
-		count = total < ZD_PLAN_UNITS_ASSUMED ? total : ZD_PLAN_UNITS_ASSUMED;
+		count = assumed_units(total);
 	if (count > total)
 		return zd_args_error(cmd, err, "--units: expected at most one unit a parameter (%g), found %g", params,
 				     (double)count);
-	if (total / count >= ZD_NUMEL_MAX)
+	if (total / count + (total % count != 0) > ZD_NUMEL_MAX)
 		return zd_args_error(cmd, err, "expected units of at most %g parameters, found %g; give more --units",
 				     (double)ZD_NUMEL_MAX, params / (double)count);
 	for (uint64_t i = 0; i < count; i++)
 		add_unit(m, (struct zd_plan_unit){ .numel = total / count + (i < total % count) });
-	return ZD_EXIT_OK;
+	return ZD_PLAN_EXIT_OK;
 }
 
 int zd_plan_model_init(struct zd_plan_model *model, const struct zd_command *command, const struct zd_arg_texts *texts,
@@ -105,10 +117,10 @@ int zd_plan_model_init(struct zd_plan_model *model, const struct zd_command *com
 	*model = (struct zd_plan_model){ .units = calloc(ZD_UNITS_MAX, sizeof(*model->units)) };
 	if (model->units == NULL) {
 		fprintf(err, "zeroctl %s: expected memory for %u units, found none\n", command->name, ZD_UNITS_MAX);
-		return ZD_EXIT_FAILED;
+		return ZD_PLAN_EXIT_FAILED;
 	}
 	rc = given ? add_equal(model, command, params, unit_count, err) : add_texts(model, command, texts, err);
-	if (rc != ZD_EXIT_OK)
+	if (rc != ZD_PLAN_EXIT_OK)
 		zd_plan_model_fini(model);
 	return rc;
 }

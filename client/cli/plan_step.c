@@ -17,7 +17,7 @@ enum { DURABILITY_NONE, DURABILITY_SNAPSHOT, DURABILITY_STEP };
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 0, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "units", 0, ZD_ARG_INTEGER, AT(unit_count), 1, 1024, "N", "units they form, equal ones (32 if not said)", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
 	{ "workers", 'n', ZD_ARG_INTEGER, AT(workers), 1, 1e6, "N", "worker processes", "1", false, NULL },
@@ -188,7 +188,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 		return zd_args_error(command, err, "expected --nvme RATE with --nvme-capacity, found none; "
 				     "add it, for example --nvme 2.3GB/s");
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, o->unit_count, err);
-	if (rc != ZD_EXIT_OK)
+	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;
 	report = zd_report_new(command->name);
 	zd_args_report(command, o, report);

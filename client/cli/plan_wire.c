@@ -65,14 +65,15 @@ static uint64_t unit_pieces(uint64_t numel, uint32_t lanes)
 	return pieces < lanes ? pieces : lanes;
 }
 
-/* The most frames that `pieces` ranges of `numel` elements together can need:
- * ceil(c/E) = floor((c-1)/E) + 1 for each, and floors of parts sum to no more
- * than the floor of the whole. */
+/* The most frames that `pieces` ranges of whole blocks need to carry `numel`
+ * elements: a range of b blocks takes ceil(b/E) = floor((b-1)/E) + 1, and floors
+ * of parts sum to no more than the floor of the whole. */
 static uint64_t frames_bound(uint64_t numel, uint64_t pieces, unsigned element_bytes)
 {
-	uint64_t extent = ZD_PAYLOAD_MAX / element_bytes;
+	uint64_t extent_blocks = ZD_PAYLOAD_MAX / element_bytes / ZD_BLOCK_ELEMS;
+	uint64_t blocks = numel / ZD_BLOCK_ELEMS + (numel % ZD_BLOCK_ELEMS != 0);
 
-	return (numel - pieces) / extent + pieces;
+	return (blocks - pieces) / extent_blocks + pieces;
 }
 
 static int check(const struct zd_plan_wire_spec *spec)

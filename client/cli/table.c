@@ -94,10 +94,13 @@ void zd_report_table(struct zd_report *report, const char *key, const char *titl
 	if (report == NULL || report->failed)
 		return;
 	tables = json_object_get(report->json, "tables");
-	rows = json_array();
 	/* A second table of the same key would replace the rows of the first. */
-	if (report->table_count == TABLES_MAX || json_object_get(tables, key) != NULL ||
-	    json_object_set_new(tables, key, rows) != 0) {
+	if (report->table_count == TABLES_MAX || json_object_get(tables, key) != NULL) {
+		report->failed = true;
+		return;
+	}
+	rows = json_array();
+	if (json_object_set_new(tables, key, rows) != 0) {
 		report->failed = true;
 		return;
 	}
@@ -265,7 +268,8 @@ static void write_text_table(const struct table *t, FILE *out)
 			widths[c] = width > widths[c] ? width : widths[c];
 		}
 	}
-	fprintf(out, "\n%s\n", t->title);
+	if (t->title[0] != '\0')
+		fprintf(out, "%s\n", t->title);
 	for (size_t c = 0; c < t->column_count; c++)
 		put_padded(out, t->columns[c].title, widths[c], t->columns[c].kind != ZD_KIND_TEXT,
 			   c + 1 == t->column_count);
@@ -309,8 +313,11 @@ static void write_text(const struct zd_report *r, FILE *out)
 
 	if (json_object_size(json_object_get(r->json, "inputs")) > 0)
 		write_text_fields(r, out);
-	for (i = 0; i < r->table_count; i++)
+	for (i = 0; i < r->table_count; i++) {
+		if (i > 0 || json_object_size(json_object_get(r->json, "inputs")) > 0)
+			fputc('\n', out);
 		write_text_table(&r->tables[i], out);
+	}
 	if (json_array_size(notes) > 0)
 		fputc('\n', out);
 	json_array_foreach(notes, i, note)

@@ -76,7 +76,8 @@ void zd_report_free(struct zd_report *report);
 void zd_report_field(struct zd_report *report, const char *key, enum zd_table_kind kind,
 		     struct zd_cell value);
 
-/* Begins a table of `count` columns, from 1. Columns are borrowed: static. */
+/* Begins a table of `count` columns, from 1. Columns and title are borrowed:
+ * static. An empty title is not printed. */
 void zd_report_table(struct zd_report *report, const char *key, const char *title,
 		     const struct zd_table_column *columns, size_t count);
 

@@ -17,9 +17,9 @@ static const char doc[] =
 	"  reference   the same training in one process, for all ranks, without any daemon: the same bits\n"
 	"\n"
 	"Examples:\n"
-	"  zerod-lm train --endpoints 127.0.0.1:7380 --text book.txt\n"
-	"  zerod-lm train --endpoints a:7380,b:7380 --text book.txt --stage 2 --rank 0 --world 2\n"
-	"  torchrun --no-python --nproc-per-node 2 zerod-lm train --endpoints a:7380 --text book.txt\n"
+	"  zerod-lm train --endpoints 127.0.0.1:7410 --text book.txt\n"
+	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --stage 2 --rank 0 --world 2\n"
+	"  torchrun --no-python --nproc-per-node 2 zerod-lm train --endpoints a:7410 --text book.txt\n"
 	"  zerod-lm reference --world 2 --text book.txt\n"
 	"\n"
 	"Rank, world size and epoch come from the options, or from the environment of torchrun, Open MPI or Slurm.\n"
@@ -34,7 +34,7 @@ enum key {
 
 static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, "Where", 1},
-	{"endpoints", K_ENDPOINTS, "HOST:PORT,...", 0, "daemons, in the same order for every rank (127.0.0.1:7380)", 0},
+	{"endpoints", K_ENDPOINTS, "HOST:PORT,...", 0, "daemons, in the same order for every rank (127.0.0.1:7410)", 0},
 	{"job", K_JOB, "NAME", 0, "job on the daemons (zerod-lm)", 0},
 	{"rank", K_RANK, "N", 0, "this worker, from 0", 0},
 	{"world", K_WORLD, "N", 0, "number of workers", 0},
@@ -222,7 +222,7 @@ static void defaults(struct zd_lm_options *o)
 	*o = (struct zd_lm_options){
 		.model = zd_lm_config_default(),
 		.schedule = {.peak = 3e-3},
-		.endpoints = "127.0.0.1:7380",
+		.endpoints = "127.0.0.1:7410",
 		.job = "zerod-lm",
 		.stage = 3,
 		.reshard = 1,
