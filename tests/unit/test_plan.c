@@ -85,6 +85,7 @@ static void test_ring_of_one_sends_nothing(void **state)
 	(void)state;
 	assert_int_equal(zd_plan_ring_bytes(3, 1e9, 1, 2, 2, &bytes), 0);
 	assert_exact(bytes, 0);
+	assert_int_equal(zd_plan_ring_bytes(3, 1e9, 0.5, 2, 2, &bytes), ZD_PLAN_E_RANGE);
 }
 
 static void test_hybrid(void **state)
@@ -287,7 +288,9 @@ static void test_numbers(void **state)
 	} good[] = {
 		{ "7.5e9", ZD_NUMBER_COUNT, 7.5e9 },	    { "70.6e9", ZD_NUMBER_COUNT, 70.6e9 },
 		{ "70.6B", ZD_NUMBER_COUNT, 70600000000. }, { "7B", ZD_NUMBER_COUNT, 7e9 },
-		{ "2851M", ZD_NUMBER_COUNT, 2851e6 },	    { "4Mi", ZD_NUMBER_COUNT, 4194304 },
+		{ "2851M", ZD_NUMBER_COUNT, 2851e6 },	    { "4.1B", ZD_NUMBER_COUNT, 4100000000. },
+		{ "8.2M", ZD_NUMBER_COUNT, 8200000. },
+			    { "4Mi", ZD_NUMBER_COUNT, 4194304 },
 		{ "0", ZD_NUMBER_COUNT, 0 },		    { "1.1T", ZD_NUMBER_COUNT, 1.1e12 },
 		{ "64GiB", ZD_NUMBER_BYTES, 68719476736. }, { "64GB", ZD_NUMBER_BYTES, 64e9 },
 		{ "3.84TB", ZD_NUMBER_BYTES, 3.84e12 },	    { "10B", ZD_NUMBER_BYTES, 10 },
@@ -427,6 +430,11 @@ static void test_command_comm(void **state)
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "push_bytes")), 8000);
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "fetch_bytes")), 4 * 2 * 1900);
 	assert_true(json_number_value(at(j, "zerod", 4, "daemon_in_bytes")) > 8000 * 3 / 2.0);
+	json_decref(j);
+	/* equal units lose no parameter: 4 + 3 + 3, the last one resident */
+	j = call_json("plan comm -p 10 --units 3 -o json");
+	assert_int_equal(json_integer_value(at(j, "zerod", 4, "push_bytes")), 20);
+	assert_int_equal(json_integer_value(at(j, "zerod", 4, "fetch_bytes")), 2 * (2 * 10 - 3));
 	json_decref(j);
 }
 

@@ -268,6 +268,8 @@ static void test_bound_bottleneck(void **state)
 	assert_exact(b.seconds[ZD_PLAN_DAEMON_DISK], 24);
 	assert_exact(b.step_seconds, 28);
 	assert_exact(b.serial_seconds, 70);
+	assert_exact(b.daemon_in_bytes, 4e9);
+	assert_exact(b.daemon_out_bytes, 8e9);
 	assert_int_equal(b.slowest, ZD_PLAN_DAEMON_MEMORY);
 	m.memory_rate = 0;
 	assert_int_equal(zd_plan_bound_compute(&run, &m, &b), 0);

@@ -76,11 +76,12 @@ static void test_text_without_heading(void **state)
 	char *text;
 
 	(void)state;
-	zd_report_table(r, "t", "", columns, 1);
-	zd_report_row(r, (struct zd_cell[]){ ZD_TEXT("\xc3\xa4\xc3\xb6") });
-	zd_report_row(r, (struct zd_cell[]){ ZD_TEXT("x") });
+	zd_report_table(r, "t", "", columns, 2);
+	zd_report_row(r, (struct zd_cell[]){ ZD_TEXT("\xc3\xa4\xc3\xb6"), ZD_REAL(1) });
+	zd_report_row(r, (struct zd_cell[]){ ZD_TEXT("x"), ZD_REAL(2) });
 	text = text_of(r, ZD_FORMAT_TABLE);
-	assert_string_equal(text, "name\n\xc3\xa4\xc3\xb6\nx\n");
+	/* two characters of two bytes each are two columns wide */
+	assert_string_equal(text, "name  size\n\xc3\xa4\xc3\xb6     1 B\nx      2 B\n");
 	free(text);
 }
 
