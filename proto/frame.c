@@ -51,8 +51,24 @@ const char *zd_msg_name(uint16_t type)
 	return t ? t->name : "unknown";
 }
 
+uint32_t zd_msg_head_max(uint16_t type)
+{
+	const struct type *t = type_of(type);
+
+	return t ? t->head_max : 0;
+}
+
 /* Byte offsets of the header's fields. */
-enum { AT_MAGIC = 0, AT_VERSION = 4, AT_TYPE = 6, AT_HEAD_LEN = 8, AT_PAYLOAD_LEN = 12, AT_HEAD_CRC = 16, AT_PAYLOAD_CRC = 20, AT_STREAM = 24 };
+enum {
+	AT_MAGIC = 0,
+	AT_VERSION = 4,
+	AT_TYPE = 6,
+	AT_HEAD_LEN = 8,
+	AT_PAYLOAD_LEN = 12,
+	AT_HEAD_CRC = 16,
+	AT_PAYLOAD_CRC = 20,
+	AT_STREAM = 24
+};
 
 void zd_header_encode(uint8_t out[ZD_HEADER_BYTES], const struct zd_header *header, const uint8_t *head)
 {

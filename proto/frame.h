@@ -60,8 +60,10 @@ struct zd_header {
 
 /* "PUSH"; "unknown" for a number msg.def does not have. */
 const char *zd_msg_name(uint16_t type);
+/* The longest head of that type; 0 for a number msg.def does not have. */
+uint32_t zd_msg_head_max(uint16_t type);
 
-/* Writes 32 bytes.  head_crc is computed here over header and head; the other fields are taken from *header. */
+/* Writes 32 bytes.  magic and head_crc are computed here, the latter over header and head; the rest is taken from *header. */
 void zd_header_encode(uint8_t out[ZD_HEADER_BYTES], const struct zd_header *header, const uint8_t *head);
 
 /* Decodes and checks magic, version, type, that `from` may send this type, and both lengths against the type's limits.

@@ -20,19 +20,6 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t type)
 	}
 }
 
-static uint32_t head_max(uint16_t type)
-{
-	switch (type) {
-#define X(name, number, from, max, pl_min, pl_max, Pb, pb)                                                                            \
-	case number:                                                                                                                  \
-		return max;
-#include "proto/msg.def"
-#undef X
-	default:
-		return 0;
-	}
-}
-
 int zd_wire_decode(struct zd_arena *a, uint16_t type, const uint8_t *head, size_t len, const ProtobufCMessage **ret_msg, char *text,
 		   size_t text_size)
 {
@@ -71,7 +58,7 @@ size_t zd_wire_encode(uint8_t *out, size_t size, uint16_t type, uint64_t stream,
 				   .stream = stream};
 
 	ZD_ASSERT(msg->descriptor == descriptor_of(type));
-	ZD_ASSERT(total <= size && header.head_len <= head_max(type));
+	ZD_ASSERT(total <= size && header.head_len <= zd_msg_head_max(type));
 	ZD_ASSERT(zd_validate(type, msg, NULL, 0) == 0);
 	ZD_ASSERT(zd_wire_check_payload(type, msg, payload_len, NULL, 0) == 0);
 	protobuf_c_message_pack(msg, out + ZD_HEADER_BYTES);
