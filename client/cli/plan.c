@@ -13,6 +13,23 @@ bool zd_plan_mode_chosen(const struct zd_plan_mode *mode, unsigned choice)
 	return choice == 0 || mode->stage == choice - 1;
 }
 
+struct zd_plan_wire_spec zd_plan_mode_wire(const struct zd_plan_mode *mode, const struct zd_plan_model *model,
+					   unsigned accumulate, uint64_t micro_batches, uint64_t lanes,
+					   uint64_t grad_bytes)
+{
+	return (struct zd_plan_wire_spec){
+		.units = model->units,
+		.unit_count = model->unit_count,
+		.stage = mode->stage,
+		.keep_after_forward = mode->keep_after_forward,
+		.sum_locally = mode->stage < 2 && accumulate == ZD_PLAN_LOCAL,
+		.reuse = ZD_PLAN_REUSE_LAST,
+		.micro_batches = (uint32_t)micro_batches,
+		.lanes = (uint32_t)lanes,
+		.grad_bytes = (unsigned)grad_bytes,
+	};
+}
+
 int zd_plan_refused(const struct zd_command *command, int code, FILE *err)
 {
 	return zd_args_error(command, err, "%s, found values that together are none; check sizes and counts",

@@ -46,6 +46,8 @@ static int check(const struct zd_plan_run *run, const struct zd_plan_machine *m)
 	    !not_negative(m->disk_rate) || !not_negative(m->disk_bytes) ||
 	    !not_negative(m->drive_writes) || !not_negative(m->rated_years))
 		return ZD_PLAN_E_RANGE;
+	if (run->sum_locally && run->stage > 1)
+		return ZD_PLAN_E_SHAPE;
 	if (m->flops > 0.0 && !positive(run->tokens))
 		return ZD_PLAN_E_RANGE;
 	if (m->flops + m->worker_rate + m->daemon_rate + m->memory_rate + m->disk_rate == 0.0)
@@ -55,7 +57,7 @@ static int check(const struct zd_plan_run *run, const struct zd_plan_machine *m)
 
 static double contributions(const struct zd_plan_run *run)
 {
-	return run->stage < 2 ? run->workers : run->workers * run->micro_batches;
+	return run->sum_locally ? run->workers : run->workers * run->micro_batches;
 }
 
 /* Bytes of the gradient that Adam, or the log, reads: what the reduction left. */

@@ -11,8 +11,8 @@
  *   daemon memory   Adam and the reduction: see below, N/k parameters
  *   daemon disk     24 bytes a parameter read and written, and the redo log
  *
- * Memory traffic a parameter and step, with C = W M contributions (W in stages 0
- * and 1, where workers add up their micro-batches themselves):
+ * Memory traffic a parameter and step, with C = W M contributions (W where workers
+ * of stages 0 and 1 add up their micro-batches themselves):
  *   Adam reads and writes hi, lo, m, v: 24; and reads the gradient: 2 bytes with
  *   one contribution, else 4 (two bf16 or their fp32 sum).
  *   The reduction: nothing for C <= 2, which stay as they came; then the first is
@@ -58,6 +58,7 @@ struct zd_plan_run {
 	double tokens;	  /* a worker and micro-batch; only with flops */
 	unsigned stage;
 	unsigned grad_bytes; /* 2 or 4 */
+	bool sum_locally;    /* stages 0 and 1 only: accumulate=local */
 	bool log;	     /* redo log written: durability `step` */
 	double sent, received; /* bytes on one worker's wire a step */
 };
@@ -74,7 +75,7 @@ struct zd_plan_bound {
 };
 
 /*
- * E_STAGE, E_RANGE for a count that is not positive, a rate that is negative or
+ * E_STAGE; E_SHAPE for sum_locally above stage 1; E_RANGE for a count that is not positive, a rate that is negative or
  * not finite, no resource at all, or flops without tokens.
  */
 ZD_PLAN_MUST_USE int zd_plan_bound_compute(const struct zd_plan_run *run,

@@ -8,13 +8,13 @@ struct options {
 	double params, weight_bytes, bandwidth, flops, tokens, batch_tokens;
 	struct zd_arg_texts units, batch_gpus;
 	uint64_t unit_count, gpus, daemons, lanes, micro_batches, grad_bytes;
-	unsigned stage, format;
+	unsigned stage, accumulate, format;
 };
 
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'N', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "units", 0, ZD_ARG_INTEGER, AT(unit_count), 1, 1024, "N", "units they form, equal ones (32 if not said)", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
 	{ "gpus", 'n', ZD_ARG_INTEGER, AT(gpus), 1, 1e9, "N", "GPUs, or workers", "8", false, NULL },
@@ -22,6 +22,8 @@ static const struct zd_arg args[] = {
 	{ "weight-bytes", 0, ZD_ARG_REAL, AT(weight_bytes), 0.25, 8, "B", "bytes of a weight on a ring", "2", false, NULL },
 	{ "grad-bytes", 0, ZD_ARG_INTEGER, AT(grad_bytes), 2, 4, "2|4", "bytes of a gradient on the wire", "2", false, NULL },
 	{ "micro-batches", 'm', ZD_ARG_INTEGER, AT(micro_batches), 1, 65536, "M", "micro-batches of a step (zerod's table)", "1", false, NULL },
+	{ "accumulate", 0, ZD_ARG_CHOICE, AT(accumulate), 0, 0, NULL, "stages 0 and 1: send each micro-batch, or add up", "exact", false,
+	  ZD_PLAN_ACCUMULATE_CHOICES },
 	{ "daemons", 'k', ZD_ARG_INTEGER, AT(daemons), 1, 1024, "N", "zerod daemons", "1", false, NULL },
 	{ "lanes", 0, ZD_ARG_INTEGER, AT(lanes), 1, 1024, "N", "lanes of each daemon", "1", false, NULL },
 	{ "bandwidth", 'b', ZD_ARG_RATE, AT(bandwidth), 1, 0, "RATE", "of a GPU's network", NULL, false, NULL },
@@ -156,21 +158,20 @@ static int add_zerod(const struct options *o, const struct zd_plan_model *m, str
 		{ "fetch_frames", "FETCH", ZD_KIND_COUNT },
 		{ "data_frames", "DATA", ZD_KIND_COUNT },
 		{ "step_frames", "step", ZD_KIND_COUNT },
-		{ "sent_extra_ratio", "sent on top", ZD_KIND_NUMBER },
-		{ "received_extra_ratio", "received on top", ZD_KIND_NUMBER },
+		{ "sent_extra_bytes", "sent on top", ZD_KIND_BYTES },
+		{ "received_extra_bytes", "received on top", ZD_KIND_BYTES },
+		{ "extra_ratio", "both of all", ZD_KIND_NUMBER },
 		{ "daemon_in_bytes", "into a daemon", ZD_KIND_BYTES },
 		{ "daemon_out_bytes", "out of it", ZD_KIND_BYTES },
 	};
 	double share = (double)o->gpus / (double)o->daemons;
 
-	zd_report_table(r, "zerod", "A step through zerod: each worker, and each daemon; frames and what is on top are upper bounds",
+	zd_report_table(r, "zerod", "A step through zerod: a worker, and a daemon (frames and what is on top: at most)",
 			columns, sizeof(columns) / sizeof(columns[0]));
 	for (size_t i = 0; i < ZD_PLAN_MODES; i++) {
 		const struct zd_plan_mode *mode = &zd_plan_modes[i];
-		struct zd_plan_wire_spec spec = {
-			m->units, m->unit_count, mode->stage, mode->keep_after_forward, (uint32_t)o->micro_batches,
-			(uint32_t)(o->daemons * o->lanes), (unsigned)o->grad_bytes,
-		};
+		struct zd_plan_wire_spec spec = zd_plan_mode_wire(mode, m, o->accumulate, o->micro_batches,
+								  o->daemons * o->lanes, o->grad_bytes);
 		struct zd_plan_wire w;
 		int rc = zd_plan_wire_compute(&spec, &w);
 		double push, fetch;
@@ -184,7 +185,7 @@ static int add_zerod(const struct options *o, const struct zd_plan_model *m, str
 		zd_report_row(r, (struct zd_cell[]){
 			ZD_TEXT(mode->name), ZD_INTEGER(w.push_bytes), ZD_INTEGER(w.fetch_bytes), ZD_INTEGER(w.push_frames),
 			ZD_INTEGER(w.fetch_frames), ZD_INTEGER(w.data_frames), ZD_INTEGER(w.step_frames),
-			ZD_REAL((double)w.sent_extra / push), ZD_REAL((double)w.received_extra / fetch),
+			ZD_INTEGER(w.sent_extra), ZD_INTEGER(w.received_extra), ZD_REAL(w.extra_ratio),
 			ZD_REAL((push + (double)w.sent_extra) * share), ZD_REAL((fetch + (double)w.received_extra) * share),
 		});
 	}

@@ -26,8 +26,18 @@ extern const struct zd_plan_mode zd_plan_modes[ZD_PLAN_MODES];
 /* `choice` indexes "all|0|1|2|3"; stage 3 includes the keeping form. */
 bool zd_plan_mode_chosen(const struct zd_plan_mode *mode, unsigned choice);
 
+/* How workers of stages 0 and 1 treat micro-batches; zerod-lm's names. */
+enum { ZD_PLAN_EXACT, ZD_PLAN_LOCAL };
+#define ZD_PLAN_ACCUMULATE_CHOICES "exact|local"
+
 #define ZD_PLAN_STAGE_CHOICES "all|0|1|2|3"
 #define ZD_PLAN_FORMAT_CHOICES "table|json|csv"
+
+/* What one worker does on the wire in this mode, as zerod-lm does it. `accumulate`
+ * is one of the two above. */
+struct zd_plan_wire_spec zd_plan_mode_wire(const struct zd_plan_mode *mode, const struct zd_plan_model *model,
+					   unsigned accumulate, uint64_t micro_batches, uint64_t lanes,
+					   uint64_t grad_bytes);
 
 /* A formula refused its input in a way that the options' limits did not
  * foresee: says so on `err`, and returns the exit code for it. */

@@ -14,7 +14,7 @@ struct options {
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, true, NULL },
+	{ "params", 'N', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, true, NULL },
 	{ "gpus", 'n', ZD_ARG_INTEGER, AT(gpus), 1, 1e9, "N", "GPUs of the job", NULL, true, NULL },
 	{ "node", 0, ZD_ARG_INTEGER, AT(node), 1, 1e6, "N", "GPUs in one node", "8", false, NULL },
 	{ "group", 'g', ZD_ARG_TEXTS, AT(groups), 0, 0, "N,N,...", "GPUs of a group (a node's, and its doubles)", NULL, false, NULL },

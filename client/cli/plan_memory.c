@@ -7,9 +7,9 @@
 struct options {
 	double params, frozen, largest;
 	struct zd_arg_texts units;
-	uint64_t gpus, node, daemons, lanes;
+	uint64_t gpus, node, daemons, lanes, micro_batches;
 	double layers, hidden, heads, seq, batch;
-	unsigned stage, activations, format;
+	unsigned stage, accumulate, activations, format;
 };
 
 enum { ACTIVATIONS_FUSED, ACTIVATIONS_CHECKPOINT, ACTIVATIONS_FULL };
@@ -17,7 +17,7 @@ enum { ACTIVATIONS_FUSED, ACTIVATIONS_CHECKPOINT, ACTIVATIONS_FULL };
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'N', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
 	{ "frozen", 0, ZD_ARG_COUNT, AT(frozen), 1, 1e15, "N", "parameters besides, that are not trained", NULL, false, NULL },
 	{ "largest", 0, ZD_ARG_COUNT, AT(largest), 1, 1e15, "N", "elements of the largest unit (layer)", NULL, false, NULL },
@@ -26,6 +26,9 @@ static const struct zd_arg args[] = {
 	{ "daemons", 'k', ZD_ARG_INTEGER, AT(daemons), 1, 1024, "N", "zerod daemons", "1", false, NULL },
 	{ "lanes", 0, ZD_ARG_INTEGER, AT(lanes), 1, 1024, "N", "lanes of each daemon", "1", false, NULL },
 	{ "stage", 's', ZD_ARG_CHOICE, AT(stage), 0, 0, NULL, "only this ZeRO stage", "all", false, ZD_PLAN_STAGE_CHOICES },
+	{ "micro-batches", 'm', ZD_ARG_INTEGER, AT(micro_batches), 1, 65536, "M", "micro-batches of a step (zerod stages 0 and 1)", "1", false, NULL },
+	{ "accumulate", 0, ZD_ARG_CHOICE, AT(accumulate), 0, 0, NULL, "stages 0 and 1: send each micro-batch, or add up", "exact", false,
+	  ZD_PLAN_ACCUMULATE_CHOICES },
 	{ "layers", 0, ZD_ARG_COUNT, AT(layers), 1, 0, "N", "Transformer blocks, for activations", NULL, false, NULL },
 	{ "hidden", 0, ZD_ARG_COUNT, AT(hidden), 1, 0, "N", "hidden size", NULL, false, NULL },
 	{ "heads", 0, ZD_ARG_COUNT, AT(heads), 1, 0, "N", "attention heads", NULL, false, NULL },
@@ -77,9 +80,16 @@ static void worker_row(struct zd_report *r, const char *name, const double parts
 					     ZD_REAL(parts[3]), ZD_REAL(peak) });
 }
 
+/* Gradients that a worker of stage 0 or 1 keeps until the step: all micro-batches
+ * in bf16, or their fp32 sum and what is sent of it. */
+static double kept_gradients(const struct options *o, double params)
+{
+	return o->accumulate == ZD_PLAN_LOCAL ? 6.0 * params : 2.0 * params * (double)o->micro_batches;
+}
+
 /* A zerod worker owns no optimizer but in stage 0; what it keeps in each stage
  * is the table of docs/plan.md. */
-static int add_workers(const struct zd_plan_peak *in, struct zd_report *r)
+static int add_workers(const struct options *o, const struct zd_plan_peak *in, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "worker", "worker", ZD_KIND_TEXT },
@@ -90,13 +100,14 @@ static int add_workers(const struct zd_plan_peak *in, struct zd_report *r)
 		{ "peak_bytes", "peak", ZD_KIND_BYTES },
 	};
 	double n = in->params, all = 2.0 * (n + in->frozen), window = 4.0 * in->largest_unit;
-	double unit = 2.0 * in->largest_trained, acts = in->activation_bytes, state, peak;
+	double unit = 2.0 * in->largest_trained, acts = in->activation_bytes, kept = kept_gradients(o, n);
+	double state, peak;
 	const struct {
 		const char *name;
 		double parts[4];
 	} rows[] = {
-		{ "zerod stage 0", { 12.0 * n, all, 2.0 * n, acts } },
-		{ "zerod stage 1", { 0.0, all, 2.0 * n, acts } },
+		{ "zerod stage 0", { 12.0 * n, all, kept, acts } },
+		{ "zerod stage 1", { 0.0, all, kept, acts } },
 		{ "zerod stage 2", { 0.0, all, unit, acts } },
 		{ "zerod stage 3", { 0.0, window, unit, acts } },
 	};
@@ -212,7 +223,7 @@ static int fill(const struct options *o, const struct zd_plan_model *m, struct z
 					     m->assumed ? fmin(largest, m->trainable) : m->largest_trained,
 					     chosen_activations(o, &acts) };
 
-		rc = add_workers(&peak, r);
+		rc = add_workers(o, &peak, r);
 	}
 	if (rc == ZD_PLAN_OK)
 		rc = add_daemons(o, m->trainable, frozen, r);

@@ -9,7 +9,7 @@ struct options {
 	struct zd_arg_texts units;
 	uint64_t unit_count, workers, daemons, lanes, micro_batches, grad_bytes;
 	double flops, worker_rate, daemon_rate, memory_rate, disk_rate, disk_bytes, drive_writes, rated_years;
-	unsigned stage, durability, format;
+	unsigned stage, accumulate, durability, format;
 };
 
 enum { DURABILITY_NONE, DURABILITY_SNAPSHOT, DURABILITY_STEP };
@@ -17,11 +17,13 @@ enum { DURABILITY_NONE, DURABILITY_SNAPSHOT, DURABILITY_STEP };
 #define AT(field) offsetof(struct options, field)
 
 static const struct zd_arg args[] = {
-	{ "params", 'p', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
+	{ "params", 'N', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, false, NULL },
 	{ "units", 0, ZD_ARG_INTEGER, AT(unit_count), 1, 1024, "N", "units they form, equal ones (32 if not said)", NULL, false, NULL },
 	{ "unit", 'u', ZD_ARG_TEXTS, AT(units), 0, 0, "[Cx]N[:frozen]", "instead: C units of N elements; may be repeated", NULL, false, NULL },
 	{ "workers", 'n', ZD_ARG_INTEGER, AT(workers), 1, 1e6, "N", "worker processes", "1", false, NULL },
 	{ "micro-batches", 'm', ZD_ARG_INTEGER, AT(micro_batches), 1, 65536, "M", "micro-batches of a step", "1", false, NULL },
+	{ "accumulate", 0, ZD_ARG_CHOICE, AT(accumulate), 0, 0, NULL, "stages 0 and 1: send each micro-batch, or add up", "exact", false,
+	  ZD_PLAN_ACCUMULATE_CHOICES },
 	{ "daemons", 'k', ZD_ARG_INTEGER, AT(daemons), 1, 1024, "N", "zerod daemons", "1", false, NULL },
 	{ "lanes", 0, ZD_ARG_INTEGER, AT(lanes), 1, 1024, "N", "lanes of each daemon", "1", false, NULL },
 	{ "stage", 's', ZD_ARG_CHOICE, AT(stage), 0, 0, NULL, "only this stage", "all", false, ZD_PLAN_STAGE_CHOICES },
@@ -43,10 +45,8 @@ static const struct zd_arg args[] = {
 static int plan_mode(const struct options *o, const struct zd_plan_model *m, const struct zd_plan_mode *mode,
 		     struct zd_plan_bound *ret_bound)
 {
-	struct zd_plan_wire_spec spec = {
-		m->units, m->unit_count, mode->stage, mode->keep_after_forward, (uint32_t)o->micro_batches,
-		(uint32_t)(o->daemons * o->lanes), (unsigned)o->grad_bytes,
-	};
+	struct zd_plan_wire_spec spec = zd_plan_mode_wire(mode, m, o->accumulate, o->micro_batches,
+							  o->daemons * o->lanes, o->grad_bytes);
 	struct zd_plan_machine machine = {
 		o->flops, o->worker_rate, o->daemon_rate, o->memory_rate, o->disk_rate, o->disk_bytes, o->drive_writes,
 		o->rated_years,
@@ -60,6 +60,7 @@ static int plan_mode(const struct options *o, const struct zd_plan_model *m, con
 		.tokens = o->tokens,
 		.stage = mode->stage,
 		.grad_bytes = (unsigned)o->grad_bytes,
+		.sum_locally = spec.sum_locally,
 		.log = o->durability == DURABILITY_STEP,
 	};
 	struct zd_plan_wire w;

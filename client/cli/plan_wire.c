@@ -4,7 +4,7 @@
 #include "proto/limits.h"
 
 #define WEIGHT_BYTES 2u
-#define AVERAGE_BYTES 4u /* stage 0 fetches the averaged gradient in fp32 */
+#define SUM_BYTES 4u /* stage 0 fetches the gradient sum in fp32 */
 
 /* Heads of the messages that carry or ask for tensors take 20 to 36 bytes with
  * ordinary epochs and steps; 40 bounds them. */
@@ -37,21 +37,31 @@ struct passes {
 	uint64_t push, fetch;
 };
 
+static uint64_t stage3_fetches(const struct zd_plan_wire_spec *spec, size_t i)
+{
+	uint64_t micro = spec->micro_batches, fetches = 2 * micro;
+
+	if (spec->keep_after_forward)
+		return micro;
+	if ((spec->reuse & ZD_PLAN_REUSE_LAST) && i + 1 == spec->unit_count)
+		fetches -= micro;
+	if ((spec->reuse & ZD_PLAN_REUSE_FIRST) && i == 0)
+		fetches -= micro - 1;
+	return fetches;
+}
+
 static struct passes unit_passes(const struct zd_plan_wire_spec *spec, size_t i)
 {
-	struct passes p = { 1, 1 };
-	bool last = i + 1 == spec->unit_count;
+	bool frozen = spec->units[i].frozen;
+	struct passes p;
 
-	if (spec->stage >= 2)
-		p.push = spec->micro_batches;
-	if (spec->units[i].frozen)
+	p.push = spec->sum_locally ? 1 : spec->micro_batches;
+	if (frozen)
 		p.push = 0;
-	if (spec->stage < 3)
-		p.fetch = spec->units[i].frozen ? 0 : 1;
-	else if (spec->keep_after_forward || last)
-		p.fetch = spec->micro_batches;
+	if (spec->stage == 3)
+		p.fetch = stage3_fetches(spec, i);
 	else
-		p.fetch = 2 * (uint64_t)spec->micro_batches;
+		p.fetch = frozen ? 0 : 1;
 	return p;
 }
 
@@ -83,7 +93,7 @@ static int check(const struct zd_plan_wire_spec *spec)
 	if (spec->unit_count == 0 || spec->micro_batches == 0 || spec->lanes == 0 ||
 	    (spec->grad_bytes != 2 && spec->grad_bytes != 4))
 		return ZD_PLAN_E_RANGE;
-	if (spec->keep_after_forward && spec->stage != 3)
+	if ((spec->keep_after_forward && spec->stage != 3) || (spec->sum_locally && spec->stage > 1))
 		return ZD_PLAN_E_SHAPE;
 	for (size_t i = 0; i < spec->unit_count; i++)
 		if (spec->units[i].numel == 0)
@@ -95,7 +105,7 @@ int zd_plan_wire_compute(const struct zd_plan_wire_spec *spec, struct zd_plan_wi
 {
 	struct tally push = { 0 }, fetch = { 0 }, pushes = { 0 }, fetches = { 0 }, data = { 0 };
 	struct tally sent = { 0 }, received = { 0 };
-	unsigned fetch_element = spec->stage == 0 ? AVERAGE_BYTES : WEIGHT_BYTES;
+	unsigned fetch_element = spec->stage == 0 ? SUM_BYTES : WEIGHT_BYTES;
 	int rc = check(spec);
 
 	if (rc != ZD_PLAN_OK)
@@ -117,6 +127,8 @@ int zd_plan_wire_compute(const struct zd_plan_wire_spec *spec, struct zd_plan_wi
 	tally_add(&received, pushes.value, TENSOR_FRAME);
 	tally_add(&received, data.value, TENSOR_FRAME);
 	tally_add(&received, spec->lanes, PREPARED_FRAME + APPLY_FRAME);
+	if (push.value + fetch.value == 0) /* only frozen units: there is no step */
+		return ZD_PLAN_E_RANGE;
 	if (push.lost || fetch.lost || pushes.lost || fetches.lost || data.lost || sent.lost ||
 	    received.lost)
 		return ZD_PLAN_E_RANGE;
@@ -129,6 +141,7 @@ int zd_plan_wire_compute(const struct zd_plan_wire_spec *spec, struct zd_plan_wi
 		.step_frames = 4 * (uint64_t)spec->lanes,
 		.sent_extra = sent.value,
 		.received_extra = received.value,
+		.extra_ratio = ((double)sent.value + (double)received.value) / ((double)push.value + (double)fetch.value),
 	};
 	return ZD_PLAN_OK;
 }

@@ -222,7 +222,10 @@ static const struct zd_arg stage3_args[] = {
 static uint64_t planned_elements(const struct stage3_options *o)
 {
 	struct zd_plan_unit units[LAYERS_MAX];
-	struct zd_plan_wire_spec spec = { units, o->layers, 3, false, 1, 1, 2 };
+	struct zd_plan_wire_spec spec = {
+		.units = units, .unit_count = o->layers, .stage = 3, .reuse = ZD_PLAN_REUSE_LAST, .micro_batches = 1, .lanes = 1,
+		.grad_bytes = 2,
+	};
 	struct zd_plan_wire wire;
 
 	for (size_t l = 0; l < o->layers; l++)

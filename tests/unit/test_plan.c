@@ -398,23 +398,34 @@ static void test_command_memory(void **state)
 	assert_null(json_object_get(json_object_get(j, "tables"), "workers"));
 	assert_string_equal(json_string_value(json_object_get(j, "command")), "plan memory");
 	json_decref(j);
-	j = call_json("plan memory -p 70e9 -n 512 --largest 1e9 --layers 80 --hidden 8192 --heads 64 --seq 8192 -o json");
+	j = call_json("plan memory -N 70e9 -n 512 --largest 1e9 --layers 80 --hidden 8192 --heads 64 --seq 8192 -o json");
 	assert_int_equal(json_integer_value(at(j, "workers", 0, "peak_bytes")), 2187500000 + 6000000000 + 182536110080);
 	assert_int_equal(json_integer_value(at(j, "workers", 4, "peak_bytes")), 6000000000 + 182536110080);
 	assert_int_equal(json_integer_value(at(j, "activations", 2, "bytes")), 10737418240);
 	json_decref(j);
+	/* gradients kept for the step: three in bf16, or an fp32 sum and one in bf16 */
+	j = call_json("plan memory -N 1000 --largest 100 -m 3 -o json");
+	assert_int_equal(json_integer_value(at(j, "workers", 2, "gradient_bytes")), 6000);
+	assert_int_equal(json_integer_value(at(j, "workers", 1, "peak_bytes")), 20000);
+	assert_int_equal(json_integer_value(at(j, "workers", 3, "gradient_bytes")), 200);
+	json_decref(j);
+	j = call_json("plan memory -N 1000 --largest 100 -m 9 --accumulate local -o json");
+	assert_int_equal(json_integer_value(at(j, "workers", 2, "gradient_bytes")), 6000);
+	json_decref(j);
 	j = call_json("plan memory --unit 2x100,50:frozen --daemons 2 -o json --stage 3");
 	assert_int_equal(json_integer_value(at(j, "zero", 0, "state_bytes")), 3200);
 	assert_int_equal(json_integer_value(at(j, "daemon", 0, "frozen_bytes")), 50);
+	assert_int_equal(json_integer_value(at(j, "workers", 0, "state_bytes")), 3300);
+	assert_int_equal(json_integer_value(at(j, "workers", 0, "peak_bytes")), 3300 + 400 + 200);
 	json_decref(j);
-	j = call_json("plan memory -p 2851M --largest 32M -n 8 -o json");
+	j = call_json("plan memory -N 2851M --largest 32M -n 8 -o json");
 	assert_int_equal(json_integer_value(at(j, "deepspeed", 7, "cpu_bytes")), 76977000000);
 	json_decref(j);
 }
 
 static void test_command_comm(void **state)
 {
-	json_t *j = call_json("plan comm -p 70.6B -n 128 -b 50GB/s --flops 395.6TFLOP/s -o json");
+	json_t *j = call_json("plan comm -N 70.6B -n 128 -b 50GB/s --flops 395.6TFLOP/s -o json");
 
 	(void)state;
 	assert_int_equal(json_integer_value(at(j, "ring", 0, "sent_bytes")), 280193750000);
@@ -429,10 +440,15 @@ static void test_command_comm(void **state)
 	assert_string_equal(json_string_value(at(j, "zerod", 4, "mode")), "stage 3");
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "push_bytes")), 8000);
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "fetch_bytes")), 4 * 2 * 1900);
+	assert_int_equal(json_integer_value(at(j, "zerod", 1, "push_bytes")), 8000);
 	assert_true(json_number_value(at(j, "zerod", 4, "daemon_in_bytes")) > 8000 * 3 / 2.0);
 	json_decref(j);
+	j = call_json("plan comm --unit 600,300,100 -m 4 --accumulate local -o json");
+	assert_int_equal(json_integer_value(at(j, "zerod", 1, "push_bytes")), 2000);
+	assert_int_equal(json_integer_value(at(j, "zerod", 2, "push_bytes")), 8000);
+	json_decref(j);
 	/* equal units lose no parameter: 4 + 3 + 3, the last one resident */
-	j = call_json("plan comm -p 10 --units 3 -o json");
+	j = call_json("plan comm -N 10 --units 3 -o json");
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "push_bytes")), 20);
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "fetch_bytes")), 2 * (2 * 10 - 3));
 	json_decref(j);
@@ -440,7 +456,7 @@ static void test_command_comm(void **state)
 
 static void test_command_hybrid_and_step(void **state)
 {
-	json_t *j = call_json("plan hybrid -p 70e9 -n 512 -g 8,64 --group 512 -o json");
+	json_t *j = call_json("plan hybrid -N 70e9 -n 512 -g 8,64 --group 512 -o json");
 
 	(void)state;
 	assert_int_equal(json_integer_value(at(j, "hybrid", 1, "cross_bytes")), 417265625000);
@@ -448,12 +464,19 @@ static void test_command_hybrid_and_step(void **state)
 	assert_true(json_is_null(at(j, "hybrid", 2, "seconds")));
 	json_decref(j);
 	/* 26 bytes at 28 GB/s against 2 bytes at 100 GB/s: memory */
-	j = call_json("plan step -p 28e9 -s 1 --worker-nic 100GB/s --daemon-nic 100GB/s -o json");
+	j = call_json("plan step -N 28e9 -s 1 --worker-nic 100GB/s --daemon-nic 100GB/s -o json");
 	assert_string_equal(json_string_value(at(j, "bounds", 0, "bottleneck")), "daemon memory");
 	assert_int_equal(json_integer_value(at(j, "bounds", 0, "step_seconds")), 26);
 	assert_true(json_is_null(at(j, "bounds", 0, "compute_seconds")));
 	json_decref(j);
-	j = call_json("plan step -p 1e9 -s 3 --nvme 1GB/s --nvme-capacity 1TB --durability step -o json");
+	/* two micro-batches of one worker: 28 bytes, but 26 if it adds them up itself */
+	j = call_json("plan step -N 28e9 -s 1 -m 2 --accumulate local --worker-nic 100GB/s --daemon-nic 100GB/s -o json");
+	assert_int_equal(json_integer_value(at(j, "bounds", 0, "daemon_memory_seconds")), 26);
+	json_decref(j);
+	j = call_json("plan step -N 28e9 -s 1 -m 2 --worker-nic 100GB/s --daemon-nic 100GB/s -o json");
+	assert_int_equal(json_integer_value(at(j, "bounds", 0, "daemon_memory_seconds")), 28);
+	json_decref(j);
+	j = call_json("plan step -N 1e9 -s 3 --nvme 1GB/s --nvme-capacity 1TB --durability step -o json");
 	assert_int_equal(json_integer_value(at(j, "wear", 0, "written_bytes")), 14000000000);
 	assert_string_equal(json_string_value(at(j, "bounds", 0, "bottleneck")), "daemon disk");
 	json_decref(j);
@@ -467,23 +490,23 @@ static void test_command_usage(void **state)
 		{ "plan", "expected a command, found none" },
 		{ "plan memorize", "found 'memorize'" },
 		{ "plan memory", "found neither" },
-		{ "plan memory -p 1 -u 1", "found both" },
-		{ "plan memory -p", "expected a value after '-p', found none" },
+		{ "plan memory -N 1 -u 1", "found both" },
+		{ "plan memory -N", "expected a value after '-N', found none" },
 		{ "plan memory --foo 1", "found '--foo'" },
-		{ "plan memory -p 0", "expected 1 to 1e+15" },
-		{ "plan memory -p 0", "found '0'" },
-		{ "plan memory -p 1e99", "1e+15" },
-		{ "plan memory -p 1.5", "whole number" },
-		{ "plan memory -p 7.5e9 -n 0", "--gpus: expected 1 to" },
-		{ "plan memory -p 7.5e9 -n 1.5", "whole number, found '1.5'" },
-		{ "plan memory -p 7.5e9 -p 7", "once" },
-		{ "plan memory -p 7.5e9 more", "found 'more'" },
-		{ "plan memory -p 7.5e9 -o xml", "table|json|csv, found 'xml'" },
-		{ "plan memory -p 7.5e9 --layers 8", "--hidden" },
-		{ "plan memory -p 10 --largest 11", "fit each other" },
-		{ "plan comm -p 7B --stage 4", "all|0|1|2|3, found '4'" },
-		{ "plan comm -p 7B --grad-bytes 3", "found 3" },
-		{ "plan comm -p 7B --batch-gpus 1,x", "found 'x'" },
+		{ "plan memory -N 0", "expected 1 to 1e+15" },
+		{ "plan memory -N 0", "found '0'" },
+		{ "plan memory -N 1e99", "1e+15" },
+		{ "plan memory -N 1.5", "whole number" },
+		{ "plan memory -N 7.5e9 -n 0", "--gpus: expected 1 to" },
+		{ "plan memory -N 7.5e9 -n 1.5", "whole number, found '1.5'" },
+		{ "plan memory -N 7.5e9 -N 7", "once" },
+		{ "plan memory -N 7.5e9 more", "found 'more'" },
+		{ "plan memory -N 7.5e9 -o xml", "table|json|csv, found 'xml'" },
+		{ "plan memory -N 7.5e9 --layers 8", "--hidden" },
+		{ "plan memory -N 10 --largest 11", "fit each other" },
+		{ "plan comm -N 7B --stage 4", "all|0|1|2|3, found '4'" },
+		{ "plan comm -N 7B --grad-bytes 3", "found 3" },
+		{ "plan comm -N 7B --batch-gpus 1,x", "found 'x'" },
 		{ "plan comm -u 7q", "found '7q'" },
 		{ "plan comm -u 7:cold", "found '7:cold'" },
 		{ "plan comm -u 0", "found '0'" },
@@ -491,11 +514,11 @@ static void test_command_usage(void **state)
 		{ "plan comm -u 1000x7,25x7", "at most 1024 units" },
 		{ "plan comm -u 7:frozen", "only frozen ones" },
 		{ "plan comm -u 7 --units 2", "--units only with --params" },
-		{ "plan comm -p 7 --units 8", "at most one unit a parameter" },
-		{ "plan comm -p 7B -b 25G", "25Gb/s (bits)" },
+		{ "plan comm -N 7 --units 8", "at most one unit a parameter" },
+		{ "plan comm -N 7B -b 25G", "25Gb/s (bits)" },
 		{ "plan hybrid -n 8", "expected --params" },
-		{ "plan hybrid -p 7 -n 8 -g 3", "divide 8 GPUs, found '3'" },
-		{ "plan step -p 7B --nvme-capacity 1TB", "expected --nvme" },
+		{ "plan hybrid -N 7 -n 8 -g 3", "divide 8 GPUs, found '3'" },
+		{ "plan step -N 7B --nvme-capacity 1TB", "expected --nvme" },
 	};
 
 	(void)state;
@@ -510,7 +533,7 @@ static void test_command_usage(void **state)
 
 static void test_command_help(void **state)
 {
-	static const char *const lines[] = { "plan --help", "plan memory --help", "plan comm -h", "plan hybrid -h", "plan step -p 0 -h", "plan step -h" };
+	static const char *const lines[] = { "plan --help", "plan memory --help", "plan comm -h", "plan hybrid -h", "plan step -N 0 -h", "plan step -h" };
 
 	(void)state;
 	for (size_t i = 0; i < COUNT(lines); i++) {
@@ -529,13 +552,13 @@ static void test_command_help(void **state)
 /* A wrapper puts its own -o before the person's: the last one counts. */
 static void test_command_formats(void **state)
 {
-	struct answer a = call("plan hybrid -o json -p 70e9 -n 8 -o csv");
+	struct answer a = call("plan hybrid -o json -N 70e9 -n 8 -o csv");
 
 	(void)state;
 	assert_int_equal(a.code, 0);
 	assert_string_equal(a.out, "table,group,replicas,state_bytes,cross_bytes,seconds\nhybrid,8,1,140000000000,0,\n");
 	answer_free(&a);
-	a = call("plan hybrid -p 70e9 -n 8");
+	a = call("plan hybrid -N 70e9 -n 8");
 	assert_non_null(strstr(a.out, "plan hybrid: params=7e10 gpus=8 node=8\n"));
 	assert_non_null(strstr(a.out, "140 GB"));
 	answer_free(&a);

@@ -38,83 +38,117 @@ struct played {
 	uint64_t push, fetch;
 };
 
-/* A worker of the table "stages are client policy", played unit by unit. */
+/* A stage 3 worker, unit by unit. */
+static uint64_t play_gathers(const struct zd_plan_wire_spec *s)
+{
+	bool resident[16] = { false };
+	uint64_t fetch = 0;
+	size_t n = s->unit_count;
+
+	for (uint32_t m = 0; m < s->micro_batches; m++) {
+		for (size_t i = 0; i < n; i++) {
+			fetch += resident[i] ? 0 : 2 * s->units[i].numel;
+			resident[i] = s->keep_after_forward || ((s->reuse & ZD_PLAN_REUSE_LAST) && i + 1 == n);
+		}
+		for (size_t i = n; i-- > 0;) {
+			fetch += resident[i] ? 0 : 2 * s->units[i].numel;
+			resident[i] = !s->keep_after_forward && (s->reuse & ZD_PLAN_REUSE_FIRST) && i == 0;
+		}
+	}
+	return fetch;
+}
+
+/* A worker of the table "stages are client policy". */
 static struct played play(const struct zd_plan_wire_spec *s)
 {
 	struct played p = { 0, 0 };
-	bool resident[16] = { false };
-	size_t n = s->unit_count;
 
-	for (size_t i = 0; i < n && s->stage < 3; i++) {
+	for (size_t i = 0; i < s->unit_count; i++) {
 		if (s->units[i].frozen)
 			continue;
+		for (uint32_t m = 0; m < (s->sum_locally ? 1 : s->micro_batches); m++)
+			p.push += s->units[i].numel * s->grad_bytes;
 		p.fetch += s->units[i].numel * (s->stage == 0 ? 4 : 2);
-		p.push += s->stage < 2 ? s->units[i].numel * s->grad_bytes : 0;
 	}
-	for (uint32_t m = 0; m < s->micro_batches && s->stage >= 2; m++) {
-		for (size_t i = 0; i < n && s->stage == 3; i++) {
-			p.fetch += resident[i] ? 0 : 2 * s->units[i].numel;
-			resident[i] = s->keep_after_forward || i + 1 == n;
-		}
-		for (size_t i = n; i-- > 0;) {
-			p.fetch += s->stage < 3 || resident[i] ? 0 : 2 * s->units[i].numel;
-			resident[i] = false;
-			p.push += s->units[i].frozen ? 0 : s->units[i].numel * s->grad_bytes;
-		}
-	}
+	if (s->stage == 3)
+		p.fetch = play_gathers(s);
 	return p;
+}
+
+static const struct zd_plan_unit trained[] = { { 1000, false }, { 300000, false }, { 300000, false }, { 77, false } };
+static const struct zd_plan_unit mixed[] = { { 1000, true }, { 300000, false }, { 4096, true }, { 77, false } };
+static const struct zd_plan_unit frozen_last[] = { { 5, false }, { 7, true } };
+static const struct zd_plan_unit one[] = { { 123456, false } };
+static const struct {
+	const struct zd_plan_unit *units;
+	size_t count;
+} models[] = { { trained, 4 }, { mixed, 4 }, { frozen_last, 2 }, { one, 1 } };
+
+/* Modes: stages 0 to 3, then 0 and 1 summing, 3 keeping. */
+static struct zd_plan_wire_spec mode_spec(unsigned mode)
+{
+	static const struct {
+		unsigned stage;
+		bool sum, keep;
+	} modes[] = {
+		{ 0, false, false }, { 1, false, false }, { 2, false, false }, { 3, false, false },
+		{ 0, true, false },  { 1, true, false },  { 3, false, true },
+	};
+
+	return (struct zd_plan_wire_spec){
+		.stage = modes[mode].stage, .sum_locally = modes[mode].sum, .keep_after_forward = modes[mode].keep, .lanes = 3,
+	};
 }
 
 static void test_wire_payload(void **state)
 {
-	static const struct zd_plan_unit trained[] = { { 1000, false }, { 300000, false }, { 300000, false }, { 77, false } };
-	static const struct zd_plan_unit mixed[] = { { 1000, true }, { 300000, false }, { 4096, true }, { 77, false } };
-	static const struct zd_plan_unit frozen_last[] = { { 5, false }, { 7, true } };
-	static const struct zd_plan_unit one[] = { { 123456, false } };
-	static const struct {
-		const struct zd_plan_unit *units;
-		size_t count;
-	} models[] = { { trained, 4 }, { mixed, 4 }, { frozen_last, 2 }, { one, 1 } };
-
 	(void)state;
 	for (size_t m = 0; m < COUNT(models); m++)
-		for (unsigned stage = 0; stage <= 4; stage++)
-			for (uint32_t micro = 1; micro <= 5; micro++)
-				for (unsigned grad = 2; grad <= 4; grad += 2) {
-					struct zd_plan_wire_spec s = {
-						models[m].units, models[m].count, stage < 4 ? stage : 3, stage == 4, micro, 3, grad,
-					};
-					struct played p = play(&s);
-					struct zd_plan_wire w;
+		for (unsigned mode = 0; mode < 7; mode++)
+			for (uint32_t variant = 0; variant < 5 * 4 * 2; variant++) {
+				struct zd_plan_wire_spec s = mode_spec(mode);
+				struct played p;
+				struct zd_plan_wire w;
 
-					assert_int_equal(zd_plan_wire_compute(&s, &w), 0);
-					assert_int_equal(w.push_bytes, p.push);
-					assert_int_equal(w.fetch_bytes, p.fetch);
-				}
+				s.units = models[m].units;
+				s.unit_count = models[m].count;
+				s.micro_batches = 1 + variant % 5;
+				s.reuse = variant / 5 % 4;
+				s.grad_bytes = variant < 20 ? 2 : 4;
+				p = play(&s);
+				assert_int_equal(zd_plan_wire_compute(&s, &w), 0);
+				assert_int_equal(w.push_bytes, p.push);
+				assert_int_equal(w.fetch_bytes, p.fetch);
+			}
 }
 
-/* The closed forms of numerics, so that the player cannot be wrong with it. */
+/* The closed forms, so that the player cannot be wrong with it: N = 1000, M = 4. */
 static void test_wire_closed_form(void **state)
 {
 	static const struct zd_plan_unit units[] = { { 600, false }, { 300, false }, { 100, false } };
 	static const struct {
-		unsigned stage;
-		bool keep;
+		unsigned mode, reuse;
 		uint64_t push, fetch;
 	} rows[] = {
-		{ 0, false, 2000, 4000 }, { 1, false, 2000, 2000 },	   { 2, false, 8000, 2000 },
-		{ 3, true, 8000, 8000 },  { 3, false, 8000, 4 * 2 * 1900 },
+		{ 0, 1, 8000, 4000 },	       { 1, 1, 8000, 2000 }, { 2, 1, 8000, 2000 }, { 3, 1, 8000, 4 * 2 * 1900 },
+		{ 3, 0, 8000, 4 * 2 * 2000 }, { 3, 3, 8000, 4 * 2 * 1900 - 3 * 2 * 600 },
+		{ 4, 1, 2000, 4000 },	       { 5, 1, 2000, 2000 }, { 6, 1, 8000, 8000 },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < COUNT(rows); i++) {
-		struct zd_plan_wire_spec s = { units, 3, rows[i].stage, rows[i].keep, 4, 2, 2 };
+		struct zd_plan_wire_spec s = mode_spec(rows[i].mode);
 		struct zd_plan_wire w;
 
+		s.units = units;
+		s.unit_count = 3;
+		s.reuse = rows[i].reuse;
+		s.micro_batches = 4;
+		s.grad_bytes = 2;
 		assert_int_equal(zd_plan_wire_compute(&s, &w), 0);
 		assert_int_equal(w.push_bytes, rows[i].push);
 		assert_int_equal(w.fetch_bytes, rows[i].fetch);
-		assert_int_equal(w.step_frames, 8);
+		assert_int_equal(w.step_frames, 12);
 	}
 }
 
@@ -125,7 +159,7 @@ static void test_wire_frames(void **state)
 	uint64_t extent = ZD_PAYLOAD_MAX / 2, most = 0;
 	const uint64_t numel = 3 * ZD_PAYLOAD_MAX / 2 + 4096;
 	const struct zd_plan_unit unit = { numel, false };
-	struct zd_plan_wire_spec s = { &unit, 1, 1, false, 1, 3, 2 };
+	struct zd_plan_wire_spec s = { .units = &unit, .unit_count = 1, .stage = 1, .micro_batches = 1, .lanes = 3, .grad_bytes = 2 };
 	struct zd_plan_wire w;
 
 	(void)state;
@@ -154,7 +188,7 @@ static void test_wire_frames(void **state)
 static void test_wire_small_unit(void **state)
 {
 	const struct zd_plan_unit unit = { ZD_PIECE_ELEMS_MIN - 1, false };
-	struct zd_plan_wire_spec s = { &unit, 1, 1, false, 1, 64, 2 };
+	struct zd_plan_wire_spec s = { .units = &unit, .unit_count = 1, .stage = 1, .micro_batches = 1, .lanes = 64, .grad_bytes = 2 };
 	struct zd_plan_wire w;
 
 	(void)state;
@@ -163,20 +197,19 @@ static void test_wire_small_unit(void **state)
 	assert_int_equal(w.fetch_frames, 1);
 }
 
-/* The promise is less than 0.1 % on top each way. What a worker sends holds it
- * from whole frames on; what it receives carries the PUSHED answers too. */
+/* The promise is less than 0.1 % on top, both ways together, answers and all. */
 static void test_wire_extra(void **state)
 {
 	struct zd_plan_unit units[32];
-	struct zd_plan_wire_spec s = { units, 32, 3, false, 2, 8, 2 };
+	struct zd_plan_wire_spec s = { .units = units, .unit_count = 32, .stage = 3, .micro_batches = 2, .lanes = 8, .grad_bytes = 2 };
 	struct zd_plan_wire w;
 
 	(void)state;
 	for (size_t i = 0; i < 32; i++)
 		units[i] = (struct zd_plan_unit){ 10000000, false };
 	assert_int_equal(zd_plan_wire_compute(&s, &w), 0);
-	assert_true((double)w.sent_extra < 0.001 * (double)w.push_bytes);
-	assert_true((double)w.received_extra < 0.001 * (double)w.fetch_bytes);
+	assert_true(w.extra_ratio < 0.001);
+	assert_near(w.extra_ratio, (double)(w.sent_extra + w.received_extra) / (double)(w.push_bytes + w.fetch_bytes), ROUNDINGS);
 	assert_true(w.sent_extra >= w.push_frames * ZD_HEADER_BYTES);
 	assert_near(zd_plan_wire_excess(1000000, 1000999), 0.000999, 1e-9);
 	assert_near(zd_plan_wire_excess(1000, 900), -0.1, ROUNDINGS);
@@ -185,7 +218,8 @@ static void test_wire_extra(void **state)
 static void test_wire_refusals(void **state)
 {
 	static const struct zd_plan_unit ok = { 10, false }, empty = { 0, false }, huge = { UINT64_MAX / 4, false };
-	const struct zd_plan_wire_spec good = { &ok, 1, 3, false, 1, 1, 2 };
+	static const struct zd_plan_unit frozen = { 10, true };
+	const struct zd_plan_wire_spec good = { .units = &ok, .unit_count = 1, .stage = 3, .micro_batches = 1, .lanes = 1, .grad_bytes = 2 };
 	struct zd_plan_wire_spec s;
 	struct zd_plan_wire w;
 
@@ -204,7 +238,11 @@ static void test_wire_refusals(void **state)
 	assert_int_equal(zd_plan_wire_compute(&s, &w), ZD_PLAN_E_RANGE);
 	s = good; s.units = &huge; s.micro_batches = 100;
 	assert_int_equal(zd_plan_wire_compute(&s, &w), ZD_PLAN_E_RANGE);
+	s = good; s.stage = 1; s.units = &frozen; /* nothing to do */
+	assert_int_equal(zd_plan_wire_compute(&s, &w), ZD_PLAN_E_RANGE);
 	s = good; s.stage = 2; s.keep_after_forward = true;
+	assert_int_equal(zd_plan_wire_compute(&s, &w), ZD_PLAN_E_SHAPE);
+	s = good; s.stage = 2; s.sum_locally = true;
 	assert_int_equal(zd_plan_wire_compute(&s, &w), ZD_PLAN_E_SHAPE);
 }
 
@@ -221,16 +259,18 @@ static void test_bound_memory(void **state)
 		double workers, micro;
 		unsigned stage, grad;
 		double per_param;
+		bool sum;
 	} rows[] = {
-		{ 1, 1, 3, 2, 26 },	       /* Adam alone */
-		{ 2, 1, 3, 2, 28 },	       /* two bf16 wait as they came */
-		{ 1, 2, 2, 2, 28 },	       /* so do two micro-batches */
-		{ 1, 2, 1, 2, 26 },	       /* which stage 1 adds up itself */
-		{ 3, 1, 3, 2, 28 + 26 },       /* 10*3 - 4 */
-		{ 2, 4, 3, 2, 28 + 76 },       /* 10*8 - 4 */
-		{ 1, 1, 3, 4, 28 },	       /* one fp32 is its own sum */
-		{ 2, 1, 3, 4, 28 + 8 + 12 },
-		{ 2, 1, 0, 2, 6 + 10 },	       /* stage 0: no Adam here */
+		{ 1, 1, 3, 2, 26, false },     /* Adam alone */
+		{ 2, 1, 3, 2, 28, false },	       /* two bf16 wait as they came */
+		{ 1, 2, 2, 2, 28, false },	       /* so do two micro-batches */
+		{ 1, 2, 1, 2, 26, true },      /* which a worker of stage 1 may add up itself */
+		{ 1, 2, 1, 2, 28, false },
+		{ 3, 1, 3, 2, 28 + 26, false },       /* 10*3 - 4 */
+		{ 2, 4, 3, 2, 28 + 76, false },       /* 10*8 - 4 */
+		{ 1, 1, 3, 4, 28, false },	       /* one fp32 is its own sum */
+		{ 2, 1, 3, 4, 28 + 8 + 12, false },
+		{ 2, 1, 0, 2, 6 + 10, false },	       /* stage 0: no Adam here */
 	};
 
 	(void)state;
@@ -243,6 +283,7 @@ static void test_bound_memory(void **state)
 		run.micro_batches = rows[i].micro;
 		run.stage = rows[i].stage;
 		run.grad_bytes = rows[i].grad;
+		run.sum_locally = rows[i].sum;
 		assert_int_equal(zd_plan_bound_compute(&run, &machine, &b), 0);
 		assert_exact(b.memory_bytes, rows[i].per_param * 1e9);
 		assert_exact(b.seconds[ZD_PLAN_DAEMON_MEMORY], rows[i].per_param);
@@ -326,6 +367,9 @@ static void test_bound_refusals(void **state)
 	assert_int_equal(zd_plan_bound_compute(&run, &m, &b), ZD_PLAN_E_RANGE);
 	m.worker_rate = 1;
 	m.flops = 0;
+	run.sum_locally = true; /* in stage 3 */
+	assert_int_equal(zd_plan_bound_compute(&run, &m, &b), ZD_PLAN_E_SHAPE);
+	run.sum_locally = false;
 	run.stage = 4;
 	assert_int_equal(zd_plan_bound_compute(&run, &m, &b), ZD_PLAN_E_STAGE);
 	run.stage = 3;
