@@ -20,7 +20,7 @@ uint64_t zd_admin_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Waits for `events`; 0, ZD_EXIT_TIMEOUT or ZD_EXIT_FAILED. */
+/* Waits for `events`; 0, ZD_CTL_TIMEOUT or ZD_CTL_FAILED. */
 static int wait_for(struct zd_admin *a, short events, const char *what)
 {
 	for (;;) {
@@ -33,7 +33,7 @@ static int wait_for(struct zd_admin *a, short events, const char *what)
 		if (n < 0 && errno == EINTR)
 			continue;
 		snprintf(a->detail, sizeof a->detail, "%s did not %s in time; is it a zerod daemon, and is the network open?", a->endpoint, what);
-		return ZD_EXIT_TIMEOUT;
+		return ZD_CTL_TIMEOUT;
 	}
 }
 
@@ -44,7 +44,7 @@ static int split_endpoint(struct zd_admin *a, const char *endpoint, char host[25
 	snprintf(a->endpoint, sizeof a->endpoint, "%.290s", endpoint);
 	if (!colon || host_len == 0 || host_len > 255 || strlen(colon + 1) == 0 || strlen(colon + 1) > 5) {
 		snprintf(a->detail, sizeof a->detail, "endpoint '%.200s': expected host:port, as in 127.0.0.1:7410", endpoint);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	/* [::1]:port */
 	if (endpoint[0] == '[' && host_len > 2 && endpoint[host_len - 1] == ']') {
@@ -80,7 +80,7 @@ static int connect_one(struct zd_admin *a, const struct addrinfo *ai)
 	if (a->fd >= 0)
 		close(a->fd);
 	a->fd = -1;
-	return ZD_EXIT_CONNECT;
+	return ZD_CTL_CONNECT;
 }
 
 static int connect_any(struct zd_admin *a, const char *endpoint)
@@ -93,10 +93,10 @@ static int connect_any(struct zd_admin *a, const char *endpoint)
 	int gai = getaddrinfo(host, port, &hints, &list);
 	if (gai) {
 		snprintf(a->detail, sizeof a->detail, "cannot resolve %s: %s", a->endpoint, gai_strerror(gai));
-		return ZD_EXIT_CONNECT;
+		return ZD_CTL_CONNECT;
 	}
-	rc = ZD_EXIT_CONNECT;
-	for (struct addrinfo *ai = list; ai && rc == ZD_EXIT_CONNECT; ai = ai->ai_next)
+	rc = ZD_CTL_CONNECT;
+	for (struct addrinfo *ai = list; ai && rc == ZD_CTL_CONNECT; ai = ai->ai_next)
 		rc = connect_one(a, ai);
 	freeaddrinfo(list);
 	return rc;
@@ -115,7 +115,7 @@ static int send_all(struct zd_admin *a, const uint8_t *data, size_t len)
 				return rc;
 		} else {
 			snprintf(a->detail, sizeof a->detail, "connection to %s broke while sending: %s", a->endpoint, strerror(errno));
-			return ZD_EXIT_CONNECT;
+			return ZD_CTL_CONNECT;
 		}
 	}
 	return 0;
@@ -137,7 +137,7 @@ static int read_frame(struct zd_admin *a)
 			char why[256];
 			zd_header_explain(why, sizeof why, -st, &a->reader.header);
 			snprintf(a->detail, sizeof a->detail, "%s does not speak this protocol: %s", a->endpoint, why);
-			return ZD_EXIT_CONNECT;
+			return ZD_CTL_CONNECT;
 		}
 		uint8_t sink[512];
 		struct zd_span w = zd_reader_window(&a->reader, (struct zd_span){sink, sizeof sink});
@@ -151,7 +151,7 @@ static int read_frame(struct zd_admin *a)
 		} else {
 			snprintf(a->detail, sizeof a->detail, "%s closed the connection%s%s; see its log", a->endpoint, n < 0 ? ": " : "",
 				 n < 0 ? strerror(errno) : "");
-			return ZD_EXIT_CONNECT;
+			return ZD_CTL_CONNECT;
 		}
 	}
 }
@@ -170,18 +170,18 @@ int zd_admin_ask(struct zd_admin *a, uint16_t type, const ProtobufCMessage *msg,
 	zd_arena_reset(&a->arena);
 	const struct zd_header *h = &a->reader.header;
 	if (zd_wire_decode(&a->arena, h->type, a->reader.head, h->head_len, &answer, a->detail, sizeof a->detail) < 0)
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	if (h->type == ZD_MSG_ERROR) {
 		const Zd__Pb__Error *e = (const Zd__Pb__Error *)answer;
 		snprintf(a->detail, sizeof a->detail, "%s: %s (%s)", a->endpoint, e->text, zd_err_name((int)e->code));
 		if (ret_code)
 			*ret_code = e->code;
-		return ZD_EXIT_REFUSED;
+		return ZD_CTL_REFUSED;
 	}
 	if (h->type != want) {
 		snprintf(a->detail, sizeof a->detail, "%s answered %s with %s; expected %s: are daemon and zeroctl of one version?", a->endpoint,
 			 zd_msg_name(type), zd_msg_name(h->type), zd_msg_name(want));
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	}
 	*ret_answer = answer;
 	return 0;
@@ -199,7 +199,7 @@ int zd_admin_open(struct zd_admin *a, const char *endpoint, uint32_t lane, uint6
 	a->memory = malloc(ZD_HEAD_OPEN_MAX + ZD_ARENA_BYTES + FRAME_BYTES);
 	if (!a->memory) {
 		snprintf(a->detail, sizeof a->detail, "out of memory");
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	}
 	zd_reader_init(&a->reader, ZD_SIDE_SERVER, a->memory, ZD_HEAD_OPEN_MAX);
 	zd_arena_init(&a->arena, a->memory + ZD_HEAD_OPEN_MAX, ZD_ARENA_BYTES);

@@ -14,14 +14,14 @@
 #include "proto/wire.h"
 
 /* Exit codes of zeroctl; documented in zeroctl(1). */
-enum zd_exit {
-	ZD_EXIT_OK = 0,
-	ZD_EXIT_FAILED = 1,
-	ZD_EXIT_USAGE = 2,
-	ZD_EXIT_CONNECT = 3,
-	ZD_EXIT_REFUSED = 4,
-	ZD_EXIT_UNHEALTHY = 5,
-	ZD_EXIT_TIMEOUT = 124,
+enum zd_ctl_exit {
+	ZD_CTL_OK = 0,
+	ZD_CTL_FAILED = 1,
+	ZD_CTL_USAGE = 2,
+	ZD_CTL_CONNECT = 3,
+	ZD_CTL_REFUSED = 4,
+	ZD_CTL_UNHEALTHY = 5,
+	ZD_CTL_TIMEOUT = 124,
 };
 
 struct zd_admin {
@@ -37,12 +37,12 @@ struct zd_admin {
 	uint8_t *memory; /* head, arena and frame under construction */
 };
 
-/* Connects to "host:port" and says HELLO for `lane`.  0 or an enum zd_exit, with detail. */
+/* Connects to "host:port" and says HELLO for `lane`.  0 or an enum zd_ctl_exit, with detail. */
 int zd_admin_open(struct zd_admin *a, const char *endpoint, uint32_t lane, uint64_t deadline_ns) ZD_MUST_USE;
 void zd_admin_close(struct zd_admin *a);
 
 /* Sends a message without payload and waits for the answer of type `want`.  The answer lives until the next call.  An ERROR frame is
- * ZD_EXIT_REFUSED with the daemon's words in detail and its code in *ret_code (may be NULL). */
+ * ZD_CTL_REFUSED with the daemon's words in detail and its code in *ret_code (may be NULL). */
 int zd_admin_ask(struct zd_admin *a, uint16_t type, const ProtobufCMessage *msg, uint16_t want, const ProtobufCMessage **ret_answer,
 		 uint32_t *ret_code) ZD_MUST_USE;
 

@@ -62,14 +62,14 @@ static int prepare(struct zd_ctl *ctl, struct bench *b)
 	b->grad = malloc(b->numel * sizeof *b->grad);
 	if (!b->grad) {
 		fprintf(ctl->err, "zeroctl bench: no memory for a gradient of %llu elements; choose a smaller -n\n", (unsigned long long)b->numel);
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	}
 	for (uint64_t i = 0; i < b->numel; i++)
 		b->grad[i] = (uint16_t)(0x3c00u + (i * 37u) % 128u);
 	int rc = zerod_new(&b->client, &o, b->unit, UNITS, detail, sizeof detail);
 	if (rc) {
 		fprintf(ctl->err, "zeroctl bench: %s\n", detail);
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	}
 	rc = zerod_connect(b->client);
 	for (uint32_t u = 0; u < UNITS && !rc; u++)
@@ -79,7 +79,7 @@ static int prepare(struct zd_ctl *ctl, struct bench *b)
 	if (!rc)
 		return 0;
 	fprintf(ctl->err, "zeroctl bench: %s\n", zerod_detail(b->client));
-	return rc == ZEROD_ERR_CONNECT ? ZD_EXIT_CONNECT : rc == ZEROD_ERR_TIMEOUT ? ZD_EXIT_TIMEOUT : ZD_EXIT_REFUSED;
+	return rc == ZEROD_ERR_CONNECT ? ZD_CTL_CONNECT : rc == ZEROD_ERR_TIMEOUT ? ZD_CTL_TIMEOUT : ZD_CTL_REFUSED;
 }
 
 static int one_step(struct bench *b, uint32_t s)
@@ -150,7 +150,7 @@ static int parse(struct zd_ctl *ctl, struct bench *b, int argc, char **argv)
 		} else {
 			fprintf(ctl->err, "usage: zeroctl bench [-n PARAMETERS (16e6, at least %d)] [--steps N (%d, at most %d)]\n", UNITS, STEPS_DEFAULT,
 				STEPS_MAX);
-			return ZD_EXIT_USAGE;
+			return ZD_CTL_USAGE;
 		}
 	}
 	b->numel = (uint64_t)(n / UNITS);
@@ -165,7 +165,7 @@ static int drop(struct zd_ctl *ctl, struct bench *b)
 	quiet.yes = 1;
 	quiet.out = fopen("/dev/null", "w");
 	if (!quiet.out)
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	int rc = zd_ctl_job(&quiet, 3, argv);
 	fclose(quiet.out);
 	return rc;
@@ -175,7 +175,7 @@ int zd_ctl_bench(struct zd_ctl *ctl, int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof *b);
 	if (!b)
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	int rc = parse(ctl, b, argc, argv);
 	if (rc)
 		goto out;
@@ -186,12 +186,12 @@ int zd_ctl_bench(struct zd_ctl *ctl, int argc, char **argv)
 			status = one_step(b, s);
 		if (status) {
 			fprintf(ctl->err, "zeroctl bench: %s\n", zerod_detail(b->client));
-			rc = ZD_EXIT_FAILED;
+			rc = ZD_CTL_FAILED;
 		}
 	}
 	zerod_free(b->client);
 	b->client = NULL;
-	if (rc != ZD_EXIT_CONNECT) {
+	if (rc != ZD_CTL_CONNECT) {
 		int dropped = drop(ctl, b);
 		if (rc == 0)
 			rc = dropped;

@@ -10,6 +10,7 @@
 
 struct zd_ctl {
 	const char *endpoints; /* "host:port,..." */
+	int endpoints_given;   /* by option */
 	enum zd_table_format format;
 	uint64_t timeout_ms;
 	int yes;

@@ -164,7 +164,7 @@ static int show_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 	snprintf(name, sizeof name, "%.63s", show->name);
 	ask.name = name;
 	int rc = zd_admin_ask(a, ZD_MSG_SHOW, &ask.base, ZD_MSG_SHOW_REPLY, &answer, &code);
-	if (rc == ZD_EXIT_REFUSED && code == ZD_ERR_NO_JOB)
+	if (rc == ZD_CTL_REFUSED && code == ZD_ERR_NO_JOB)
 		return 0;
 	if (rc) {
 		fprintf(ctl->err, "zeroctl: %s\n", a->detail);
@@ -184,7 +184,7 @@ static int job_show(struct zd_ctl *ctl, const char *name)
 		return rc;
 	if (rows.count == 0) {
 		fprintf(ctl->err, "zeroctl: no job '%s' on %s; 'zeroctl job list' shows what is there\n", name, ctl->endpoints);
-		return ZD_EXIT_REFUSED;
+		return ZD_CTL_REFUSED;
 	}
 	show.report = zd_report_new("job show");
 	zd_report_field(show.report, "name", ZD_KIND_TEXT, ZD_TEXT(name));
@@ -216,7 +216,7 @@ static int drop_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 	snprintf(name, sizeof name, "%.63s", drop->name);
 	ask.name = name;
 	int rc = zd_admin_ask(a, ZD_MSG_DROP, &ask.base, ZD_MSG_DROPPED, &answer, &code);
-	if (rc == ZD_EXIT_REFUSED && code == ZD_ERR_NO_JOB)
+	if (rc == ZD_CTL_REFUSED && code == ZD_ERR_NO_JOB)
 		return 0;
 	if (rc) {
 		fprintf(ctl->err, "zeroctl: %s\n", a->detail);
@@ -234,14 +234,14 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 		fprintf(ctl->err, "zeroctl: 'job drop %s' destroys the weights and moments of the job on every daemon of --endpoints; "
 				  "add --yes before the command if you mean it\n",
 			name);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	int rc = zd_ctl_each_lane(ctl, drop_lane, &drop);
 	if (rc)
 		return rc;
 	if (drop.lanes == 0) {
 		fprintf(ctl->err, "zeroctl: no job '%s' on %s; nothing was dropped\n", name, ctl->endpoints);
-		return ZD_EXIT_REFUSED;
+		return ZD_CTL_REFUSED;
 	}
 	struct zd_report *report = zd_report_new("job drop");
 	zd_report_field(report, "name", ZD_KIND_TEXT, ZD_TEXT(name));
@@ -259,5 +259,5 @@ int zd_ctl_job(struct zd_ctl *ctl, int argc, char **argv)
 	if (argc == 3 && strlen(argv[2]) <= ZD_NAME_MAX && strcmp(argv[1], "drop") == 0)
 		return job_drop(ctl, argv[2]);
 	fprintf(ctl->err, "usage: zeroctl job list\n       zeroctl job show NAME\n       zeroctl --yes job drop NAME\n");
-	return ZD_EXIT_USAGE;
+	return ZD_CTL_USAGE;
 }

@@ -71,6 +71,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'e':
 		ctl->endpoints = arg;
+		ctl->endpoints_given = 1;
 		return 0;
 	case 'o':
 		if (set_format(ctl, arg) < 0)
@@ -97,11 +98,11 @@ static int environment(struct zd_ctl *ctl)
 	ctl->endpoints = e && *e ? e : default_endpoints;
 	if (o && *o && set_format(ctl, o) < 0) {
 		fprintf(stderr, "zeroctl: ZEROCTL_OUTPUT: expected table, json or csv, found '%s'\n", o);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	if (t && *t && set_timeout(ctl, t) < 0) {
 		fprintf(stderr, "zeroctl: ZEROCTL_TIMEOUT: expected seconds between 0 and 86400, found '%s'\n", t);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	return 0;
 }
@@ -110,7 +111,7 @@ int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, void *arg)
 {
 	uint64_t deadline = zd_admin_now_ns() + ctl->timeout_ms * 1000000u;
 	char *list = strdup(ctl->endpoints), *rest = list, *endpoint;
-	int rc = list ? 0 : ZD_EXIT_FAILED;
+	int rc = list ? 0 : ZD_CTL_FAILED;
 	while (rc == 0 && (endpoint = strsep(&rest, ",")) != NULL) {
 		uint32_t lanes = 1;
 		for (uint32_t lane = 0; lane < lanes && rc == 0; lane++) {
@@ -134,9 +135,9 @@ int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report)
 	int rc = zd_report_write(report, ctl->format, ctl->out);
 	zd_report_free(report);
 	if (rc == 0 && fflush(ctl->out) == 0)
-		return ZD_EXIT_OK;
+		return ZD_CTL_OK;
 	fprintf(ctl->err, "zeroctl: the answer cannot be written: %s\n", strerror(errno));
-	return ZD_EXIT_FAILED;
+	return ZD_CTL_FAILED;
 }
 
 /* plan and simulate know no daemons: they take their own options and are given the format where it was set before the command. */
@@ -147,14 +148,14 @@ static int pure_command(struct zd_ctl *ctl, int (*run)(int, char **, FILE *, FIL
 	const char *const names[] = {"table", "json", "csv"};
 	if (argc + 3 > (int)(sizeof with / sizeof with[0])) {
 		fprintf(ctl->err, "zeroctl %s: too many arguments\n", argv[0]);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	if (argc < 2 || ctl->format == ZD_FORMAT_TABLE)
 		return run(argc, argv, ctl->out, ctl->err);
 	/* "-o FORMAT" behind the sub-command, before its own options, so that those win */
 	char *format = strdup(names[ctl->format]);
 	if (!format)
-		return ZD_EXIT_FAILED;
+		return ZD_CTL_FAILED;
 	int n = 0;
 	with[n++] = argv[0];
 	with[n++] = argv[1];
@@ -191,13 +192,13 @@ int main(int argc, char **argv)
 		return rc;
 	signal(SIGINT, interrupted);
 	signal(SIGPIPE, SIG_IGN);
-	argp_err_exit_status = ZD_EXIT_USAGE;
+	argp_err_exit_status = ZD_CTL_USAGE;
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, &first, &ctl);
 	argc -= first;
 	argv += first;
 	if (argc == 0) {
 		fprintf(stderr, "zeroctl: a command is missing; 'zeroctl --help' shows them\n");
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		if (strcmp(argv[0], commands[i].name) == 0)
@@ -207,5 +208,5 @@ int main(int argc, char **argv)
 	if (strcmp(argv[0], "simulate") == 0)
 		return pure_command(&ctl, zd_cli_simulate, argc, argv);
 	fprintf(stderr, "zeroctl: no command '%s'; expected status, job, lane, plan, simulate, doctor or bench\n", argv[0]);
-	return ZD_EXIT_USAGE;
+	return ZD_CTL_USAGE;
 }

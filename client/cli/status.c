@@ -33,7 +33,7 @@ static int collect(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 		size_t room = rows->room ? 2 * rows->room : 16;
 		struct lane_row *more = realloc(rows->row, room * sizeof *more);
 		if (!more)
-			return ZD_EXIT_FAILED;
+			return ZD_CTL_FAILED;
 		rows->row = more;
 		rows->room = room;
 	}
@@ -83,7 +83,7 @@ int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv)
 	struct lane_rows rows = {0};
 	if (argc > 1) {
 		fprintf(ctl->err, "zeroctl status: unexpected argument '%s'\n", argv[1]);
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	int rc = zd_ctl_each_lane(ctl, collect, &rows), draining = 0;
 	if (rc)
@@ -107,7 +107,7 @@ int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv)
 	}
 	rc = zd_ctl_finish(ctl, report);
 	if (rc == 0 && draining)
-		rc = ZD_EXIT_UNHEALTHY;
+		rc = ZD_CTL_UNHEALTHY;
 out:
 	free(rows.row);
 	return rc;
@@ -125,7 +125,7 @@ int zd_ctl_lane(struct zd_ctl *ctl, int argc, char **argv)
 	struct lane_rows rows = {0};
 	if (argc != 2 || strcmp(argv[1], "list") != 0) {
 		fprintf(ctl->err, "usage: zeroctl lane list\n");
-		return ZD_EXIT_USAGE;
+		return ZD_CTL_USAGE;
 	}
 	int rc = zd_ctl_each_lane(ctl, collect, &rows);
 	if (rc == 0) {
