@@ -11,8 +11,9 @@ struct vec {
 	__m256 a, b; /* elements 0..7 and 8..15 */
 };
 
+/* Four members, not an array: gcc 12 keeps an array in memory and waits for it at each addition. */
 struct squares {
-	__m256d s[4];
+	__m256d s0, s4, s8, s12;
 };
 
 struct peak {
@@ -113,7 +114,7 @@ ALWAYS void master_store(uint16_t *hi, uint16_t *lo, struct vec w)
 ALWAYS struct squares squares_zero(void)
 {
 	__m256d zero = _mm256_setzero_pd();
-	return (struct squares){ { zero, zero, zero, zero } };
+	return (struct squares){ zero, zero, zero, zero };
 }
 
 ALWAYS __m256d four_squares(__m256d sum, __m128 x)
@@ -124,18 +125,20 @@ ALWAYS __m256d four_squares(__m256d sum, __m128 x)
 
 ALWAYS struct squares squares_add(struct squares q, struct vec x)
 {
-	return (struct squares){ {
-		four_squares(q.s[0], _mm256_castps256_ps128(x.a)),
-		four_squares(q.s[1], _mm256_extractf128_ps(x.a, 1)),
-		four_squares(q.s[2], _mm256_castps256_ps128(x.b)),
-		four_squares(q.s[3], _mm256_extractf128_ps(x.b, 1)),
-	} };
+	return (struct squares){
+		four_squares(q.s0, _mm256_castps256_ps128(x.a)),
+		four_squares(q.s4, _mm256_extractf128_ps(x.a, 1)),
+		four_squares(q.s8, _mm256_castps256_ps128(x.b)),
+		four_squares(q.s12, _mm256_extractf128_ps(x.b, 1)),
+	};
 }
 
 ALWAYS void squares_store(double *s, struct squares q)
 {
-	for (size_t j = 0; j < 4; j++)
-		_mm256_storeu_pd(s + 4 * j, q.s[j]);
+	_mm256_storeu_pd(s, q.s0);
+	_mm256_storeu_pd(s + 4, q.s4);
+	_mm256_storeu_pd(s + 8, q.s8);
+	_mm256_storeu_pd(s + 12, q.s12);
 }
 
 ALWAYS struct peak peak_zero(void)

@@ -12,7 +12,7 @@ struct vec {
 };
 
 struct squares {
-	__m512d s[2];
+	__m512d s0, s8;
 };
 
 struct peak {
@@ -94,7 +94,7 @@ ALWAYS void master_store(uint16_t *hi, uint16_t *lo, struct vec w)
 
 ALWAYS struct squares squares_zero(void)
 {
-	return (struct squares){ { _mm512_setzero_pd(), _mm512_setzero_pd() } };
+	return (struct squares){ _mm512_setzero_pd(), _mm512_setzero_pd() };
 }
 
 ALWAYS __m512d eight_squares(__m512d sum, __m256 x)
@@ -105,16 +105,16 @@ ALWAYS __m512d eight_squares(__m512d sum, __m256 x)
 
 ALWAYS struct squares squares_add(struct squares q, struct vec x)
 {
-	return (struct squares){ {
-		eight_squares(q.s[0], _mm512_castps512_ps256(x.a)),
-		eight_squares(q.s[1], _mm512_extractf32x8_ps(x.a, 1)),
-	} };
+	return (struct squares){
+		eight_squares(q.s0, _mm512_castps512_ps256(x.a)),
+		eight_squares(q.s8, _mm512_extractf32x8_ps(x.a, 1)),
+	};
 }
 
 ALWAYS void squares_store(double *s, struct squares q)
 {
-	_mm512_storeu_pd(s, q.s[0]);
-	_mm512_storeu_pd(s + 8, q.s[1]);
+	_mm512_storeu_pd(s, q.s0);
+	_mm512_storeu_pd(s + 8, q.s8);
 }
 
 ALWAYS struct peak peak_zero(void)
