@@ -26,4 +26,10 @@ void zd_bench_stream(const struct zd_bench *b);
 void zd_bench_minimal(const struct zd_bench *b);
 void zd_bench_update(const struct zd_bench *b);
 
+/* The product. */
+void zd_bench_step(const struct zd_bench *b);
+void zd_bench_push(const struct zd_bench *b);
+void zd_bench_adam(const struct zd_bench *b);
+void zd_bench_wire(const struct zd_bench *b);
+
 #endif

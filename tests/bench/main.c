@@ -17,6 +17,10 @@ static const struct {
 	{ "stream", zd_bench_stream, "the bare libuv stream over loopback" },
 	{ "minimal", zd_bench_minimal, "the minimal shard server with one and two workers" },
 	{ "update", zd_bench_update, "the pure in-place update of a shard's planes on one and two processors" },
+	{ "step", zd_bench_step, "push, reduce, step and fetch through the daemon against the minimal server" },
+	{ "push", zd_bench_push, "one large push against the bare stream" },
+	{ "adam", zd_bench_adam, "Adam over a whole shard in the daemon against the pure in-place update" },
+	{ "wire", zd_bench_wire, "bytes and frames of a step against the planner" },
 };
 #define TABLE_LEN (sizeof table / sizeof *table)
 

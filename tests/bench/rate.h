@@ -23,6 +23,8 @@ struct zd_rate_consts {
 
 /* Bytes of zd_rate.update per element: hi, lo, m and v read and written, a bf16 gradient read. */
 #define ZD_RATE_UPDATE_BYTES 26
+/* Its variants: no prefetch, 512 bytes ahead, 1 KiB ahead. */
+#define ZD_RATE_UPDATES 3
 
 struct zd_rate {
 	const char *name;
@@ -32,8 +34,9 @@ struct zd_rate {
 	void (*step)(float *w, float *m, float *v, const uint16_t *const *grads, uint32_t workers, uint16_t *out, size_t n,
 		     const struct zd_rate_consts *consts);
 
-	/* Reads and rewrites the planes of a split master with as little arithmetic as a store needs: the fastest way to touch them. */
-	void (*update)(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n);
+	/* Reads and rewrites the planes of a split master with as little arithmetic as a store needs.  Which prefetch distance is fastest
+	 * depends on the processor (on some, none): whoever wants the limit tries all. */
+	void (*update[ZD_RATE_UPDATES])(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n);
 
 	/* Reads `bytes` bytes. */
 	uint64_t (*read)(const void *p, size_t bytes);

@@ -6,9 +6,16 @@
 /* About the latency of memory times the rate of one core; 512 to 2048 measure alike. */
 #define AHEAD 1024
 
+/* Expanded with a constant distance; 0 is none. */
+static inline __attribute__((always_inline)) void ahead_by(const void *p, const size_t distance)
+{
+	if (distance)
+		_mm_prefetch((const char *)p + distance, _MM_HINT_T0);
+}
+
 static inline void ahead(const void *p)
 {
-	_mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+	ahead_by(p, AHEAD);
 }
 
 static inline __m256 widen(const uint16_t *p)
@@ -88,17 +95,18 @@ static void step(float *w, float *m, float *v, const uint16_t *const *grads, uin
 		step_k(w, m, v, grads, workers, out, n, c);
 }
 
-static void update(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+static inline __attribute__((always_inline)) void update_ahead(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n,
+							       const size_t distance)
 {
 	const __m256 one = _mm256_set1_ps(1.0f);
 
 	for (size_t i = 0; i < n; i += 32) {
-		ahead(hi + i);
-		ahead(lo + i);
-		ahead(grad + i);
+		ahead_by(hi + i, distance);
+		ahead_by(lo + i, distance);
+		ahead_by(grad + i, distance);
 		for (size_t k = 0; k < 32; k += 16) {
-			ahead(m + i + k);
-			ahead(v + i + k);
+			ahead_by(m + i + k, distance);
+			ahead_by(v + i + k, distance);
 			__m256i g = _mm256_load_si256((const __m256i *)(grad + i + k));
 			__m256i *h = (__m256i *)(hi + i + k), *l = (__m256i *)(lo + i + k);
 
@@ -110,6 +118,21 @@ static void update(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_
 			_mm256_store_ps(v + i + k, _mm256_add_ps(_mm256_load_ps(v + i + k), one));
 		}
 	}
+}
+
+static void update_none(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 0);
+}
+
+static void update_512(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 512);
+}
+
+static void update_1024(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 1024);
 }
 
 static uint64_t read_all(const void *p, size_t bytes)
@@ -127,4 +150,4 @@ static uint64_t read_all(const void *p, size_t bytes)
 	return (uint64_t)_mm256_extract_epi64(s[0], 0);
 }
 
-const struct zd_rate zd_rate_avx2 = { "avx2", step, update, read_all };
+const struct zd_rate zd_rate_avx2 = { "avx2", step, { update_none, update_512, update_1024 }, read_all };

@@ -6,9 +6,16 @@
 /* As in rate_avx2.c. */
 #define AHEAD 1024
 
+/* Expanded with a constant distance; 0 is none. */
+static inline __attribute__((always_inline)) void ahead_by(const void *p, const size_t distance)
+{
+	if (distance)
+		_mm_prefetch((const char *)p + distance, _MM_HINT_T0);
+}
+
 static inline void ahead(const void *p)
 {
-	_mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+	ahead_by(p, AHEAD);
 }
 
 static inline __m512 widen(const uint16_t *p)
@@ -81,24 +88,40 @@ static void step(float *w, float *m, float *v, const uint16_t *const *grads, uin
 		step_k(w, m, v, grads, workers, out, n, c);
 }
 
-static void update(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+static inline __attribute__((always_inline)) void update_ahead(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n,
+							       const size_t distance)
 {
 	const __m512 one = _mm512_set1_ps(1.0f);
 
 	for (size_t i = 0; i < n; i += 32) {
-		ahead(hi + i);
-		ahead(lo + i);
-		ahead(grad + i);
+		ahead_by(hi + i, distance);
+		ahead_by(lo + i, distance);
+		ahead_by(grad + i, distance);
 		__m512i g = _mm512_load_si512(grad + i);
 		_mm512_store_si512(hi + i, _mm512_xor_si512(_mm512_load_si512(hi + i), g));
 		_mm512_store_si512(lo + i, _mm512_add_epi16(_mm512_load_si512(lo + i), g));
 		for (size_t k = i; k < i + 32; k += 16) {
-			ahead(m + k);
-			ahead(v + k);
+			ahead_by(m + k, distance);
+			ahead_by(v + k, distance);
 			_mm512_store_ps(m + k, _mm512_add_ps(_mm512_load_ps(m + k), one));
 			_mm512_store_ps(v + k, _mm512_add_ps(_mm512_load_ps(v + k), one));
 		}
 	}
+}
+
+static void update_none(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 0);
+}
+
+static void update_512(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 512);
+}
+
+static void update_1024(uint16_t *hi, uint16_t *lo, float *m, float *v, const uint16_t *grad, size_t n)
+{
+	update_ahead(hi, lo, m, v, grad, n, 1024);
 }
 
 static uint64_t read_all(const void *p, size_t bytes)
@@ -114,4 +137,4 @@ static uint64_t read_all(const void *p, size_t bytes)
 	return (uint64_t)_mm512_reduce_add_epi64(_mm512_xor_si512(s[0], s[1]));
 }
 
-const struct zd_rate zd_rate_avx512 = { "avx512", step, update, read_all };
+const struct zd_rate zd_rate_avx512 = { "avx512", step, { update_none, update_512, update_1024 }, read_all };

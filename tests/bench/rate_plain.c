@@ -59,4 +59,4 @@ static uint64_t read_all(const void *p, size_t bytes)
 	return s;
 }
 
-const struct zd_rate zd_rate_plain = { "plain", step, update, read_all };
+const struct zd_rate zd_rate_plain = { "plain", step, { update, update, update }, read_all };
