@@ -48,7 +48,8 @@ extern const struct zd_rate zd_rate_avx2;
 extern const struct zd_rate zd_rate_avx512;
 #endif
 
-/* The best that this processor runs. */
+/* The best that this processor runs.  Its step was compared with the plain one; the program ends if they disagree, because a baseline
+ * that computes something else measures nothing. */
 const struct zd_rate *zd_rate_select(void);
 
 struct zd_rate_consts zd_rate_consts(uint32_t workers);
