@@ -203,8 +203,6 @@ static void hear_hello(struct guest *g)
 	if (hello->version != ZD_VERSION)
 		refuse(g, ZD_ERR_BAD_VERSION, "HELLO asks for protocol version %u, daemon %s speaks %u", hello->version,
 		       door->config.daemon, ZD_VERSION);
-	else if (hello->role < ZD_ROLE_WORKER || hello->role > ZD_ROLE_ADMIN)
-		refuse(g, ZD_ERR_BAD_FIELD, "HELLO.role: expected 1 (worker), 2 (reader) or 3 (admin), found %u", hello->role);
 	else if (hello->lane >= door->config.lane_count)
 		refuse(g, ZD_ERR_NO_LANE, "HELLO.lane: daemon %s has lanes 0 to %u, found %u", door->config.daemon,
 		       door->config.lane_count - 1, hello->lane);
