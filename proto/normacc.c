@@ -7,6 +7,7 @@
 #include "proto/bytes.h"
 
 #define LOWEST (-300)		/* bit 0 weighs 2^LOWEST */
+#define SPARE_BITS 2		/* the square of the smallest fp32 is bit 2 */
 #define FRACTION_BITS 52	/* of an fp64 */
 #define EXPONENT_BIAS 1023
 
@@ -41,8 +42,10 @@ void zd_normacc_add(struct zd_normacc *a, double value)
 	fraction = (bits & (((uint64_t)1 << FRACTION_BITS) - 1)) | ((uint64_t)1 << FRACTION_BITS);
 
 	shift = exponent - EXPONENT_BIAS - FRACTION_BITS - LOWEST;
+	ZD_ASSERT(shift >= SPARE_BITS - FRACTION_BITS);
+	if (shift < SPARE_BITS)
+		ZD_ASSERT((fraction & (((uint64_t)1 << (SPARE_BITS - shift)) - 1)) == 0);
 	if (shift < 0) {
-		ZD_ASSERT(shift > -64 && (fraction & (((uint64_t)1 << -shift) - 1)) == 0);
 		add_word(a, 0, fraction >> -shift);
 		return;
 	}
