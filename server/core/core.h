@@ -19,11 +19,12 @@
  * Rules of the border
  *  - Connections are named by (slot, generation), never by pointer; events for a dead generation are ignored.  The shell chooses a free
  *    slot below max_conns and a new generation for each connection.
- *  - The core names the memory for the next bytes of a connection (zd_core_window).  An empty window means: stop reading; a SEND, KERNEL
- *    or STORED event may fill it again, and zd_core_window says so after any step.  In this protocol windows are only empty while
- *    the core waits for a kernel on the extent that the payload goes to.
- *  - KERNEL actions run at once, in order, on the lane's thread; after the whole list is carried out, the shell feeds one KERNEL event per
- *    action, in the same order, before anything else.
+ *  - The core names the memory for the next bytes of a connection (zd_core_window), and the name is good until the next step of that
+ *    core: ask, read into it, step BYTES.  (A step may take the place of a payload away, when its ballot has ended.)  An empty window
+ *    means: stop reading; zd_core_window after any later step may say otherwise.  It is empty while the place of a payload waits for Adam,
+ *    for lent memory or for a free receive window, while an answer waits for the store, and while a step had no more room for answers.
+ *  - KERNEL actions run at once, in order, on the lane's thread; the shell feeds one KERNEL event per action, in the order of the
+ *    actions over all steps, before anything else.
  *  - Memory in SEND (payload) is lent until the SENT event of that token, or until the CLOSED event of the connection, which the shell sends when
  *    it no longer touches any of it.  A ledger in the extents asserts one writer or many readers.
  *  - STORE actions complete with STORED, in order, possibly at once.  An acknowledgement is emitted when the core has seen the completion.
@@ -59,6 +60,9 @@ struct zd_core_config {
 	const char *kernels;
 	zd_time now;
 };
+
+/* Bytes of the slab that a job takes on lane `lane` of lane_count: tables, planes, gradients, alignment.  Exact. */
+uint64_t zd_job_bytes(const struct zd_spec *spec, uint32_t lane_count, uint32_t lane);
 
 /* Bytes of the arena that zd_core_init needs (tables of connections, jobs, extents' bookkeeping): at most a few MiB. */
 size_t zd_core_arena_bytes(const struct zd_core_config *config);
@@ -239,7 +243,7 @@ int zd_core_job_view(const struct zd_core *core, const char *job, struct zd_job_
 
 /* ---------------------------------------------------------------- recovery: what a store puts back at start, before any event */
 
-/* A job as the store holds it.  Planes are those of the version before the decision when `due`: the core then owes Adam of `decision` to
+/* A job as the store holds it.  `record` is the prepared one (has_record) or that of the due decision (due).  Planes are those of the version before the decision when `due`: the core then owes Adam of `decision` to
  * every extent, with the gradient that comes back beside the planes. */
 struct zd_job_image {
 	const struct zd_spec *spec; /* copied */
@@ -264,10 +268,11 @@ struct zd_plane_view {
 	uint8_t *grad; /* of the open or due round, 4 bytes an element, per extent: [4 * n_extent bytes] in the form of grad_form */
 };
 
-int zd_core_image(const struct zd_core *core, const char *job, struct zd_job_image *ret_image); /* 1 found; spec is the core's own */
+/* 1, and spec is the core's own; 0: no such job, or an update that has reached some extents and not others, which no image can hold. */
+int zd_core_image(const struct zd_core *core, const char *job, struct zd_job_image *ret_image);
 int zd_core_planes(struct zd_core *core, const char *job, uint32_t unit, struct zd_plane_view *ret_view);
 
-/* Creates the job from an image: 0, or -ZD_ERR_NO_MEMORY / _BAD_SPEC with a text.  The caller then fills the planes. */
+/* Creates the job from an image: 0, or -ZD_ERR_NO_MEMORY / _NO_ROOM / _BAD_SPEC with a text.  The caller then fills the planes. */
 int zd_core_restore(struct zd_core *core, const struct zd_job_image *image, char *text, size_t text_size) ZD_MUST_USE;
 
 #endif

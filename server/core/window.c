@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool of receive windows, ZD_PAYLOAD_MAX bytes each.
+ *
+ *   FREE -> TAKING (a payload is received) -> STAGED (waits for its turn) -> KERNEL -> FREE       contributions, reserved by jobs
+ *   FREE -> TAKING -> KERNEL -> FREE                                                              LOAD
+ *   FREE -> KERNEL -> OUT (lent to the shell) -> FREE                                             fp32 FETCH
+ *
+ * A job reserves `credit` windows for each worker, so that contributions never compete with anything else; free windows are at least
+ * the reserved ones that are not in use, because the others may take only what is neither reserved nor in use.
+ */
+#include "proto/assert.h"
+#include "server/core/state.h"
+
+uint8_t *zd_window_memory(const struct zd_core *core, uint16_t w)
+{
+	ZD_ASSERT(w < core->config.windows);
+	return core->windows + (size_t)w * ZD_PAYLOAD_MAX;
+}
+
+uint32_t zd_window_available(const struct zd_core *core)
+{
+	uint32_t taken = core->window_reserved + core->window_other;
+
+	return core->config.windows > taken ? core->config.windows - taken : 0;
+}
+
+uint16_t zd_window_take(struct zd_core *core, int reserved)
+{
+	uint16_t w = core->window_free;
+
+	if ((!reserved && zd_window_available(core) == 0) || w == ZD_NONE16) {
+		ZD_ASSERT(!reserved);
+		core->window_waiters = 1;
+		return ZD_NONE16;
+	}
+	ZD_ASSERT(core->window[w].state == ZD_WINDOW_FREE);
+	core->window_free = core->window[w].next;
+	core->window_free_count--;
+	core->window_other += !reserved;
+	core->window[w].state = ZD_WINDOW_TAKING;
+	core->window[w].reserved = reserved != 0;
+	core->window[w].next = ZD_NONE16;
+	return w;
+}
+
+void zd_window_back(struct zd_core *core, uint16_t w)
+{
+	struct zd_window *x = &core->window[w];
+
+	ZD_ASSERT(x->state != ZD_WINDOW_FREE);
+	core->window_other -= !x->reserved;
+	x->state = ZD_WINDOW_FREE;
+	x->next = core->window_free;
+	core->window_free = w;
+	core->window_free_count++;
+	if (!core->window_waiters || zd_window_available(core) == 0)
+		return;
+	core->window_waiters = 0;
+	for (uint32_t i = 0; i < core->conn_count; i++) /* rare: somebody found the pool empty */
+		if (core->conn[i].used && (core->conn[i].hold == ZD_HOLD_PLACE || core->conn[i].blocked))
+			zd_core_queue(core, &core->conn[i]);
+}
+
+int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world)
+{
+	uint32_t have = zd_window_available(core) + j->reserved, credit;
+
+	if (have < world + ZD_MERGE_WINDOWS)
+		return -1;
+	credit = (have - ZD_MERGE_WINDOWS) / world;
+	j->credit = credit < ZD_CREDIT_MAX ? credit : ZD_CREDIT_MAX;
+	core->window_reserved -= j->reserved;
+	j->reserved = j->credit * world;
+	core->window_reserved += j->reserved;
+	return 0;
+}
+
+void zd_window_unreserve(struct zd_core *core, struct zd_job *j)
+{
+	core->window_reserved -= j->reserved;
+	j->reserved = 0;
+	j->credit = 0;
+}
