@@ -339,6 +339,29 @@ static void test_sample(void **state)
 	free(text);
 }
 
+/* The manual page holds the keys as the table has them. */
+static void test_manual(void **state)
+{
+	char *text = NULL, *page;
+	size_t size;
+	FILE *f;
+
+	(void)state;
+	f = open_memstream(&text, &size);
+	assert_non_null(f);
+	zd_conf_print_man(f);
+	fclose(f);
+	page = calloc(1, size + 65536);
+	assert_non_null(page);
+	f = fopen("docs/man/zerod.conf.5.scd", "r");
+	assert_non_null(f);
+	assert_true(fread(page, 1, size + 65535, f) > size);
+	fclose(f);
+	assert_non_null(strstr(page, text)); /* else: zerod --print-config-man, into KEYS of the page */
+	free(page);
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_missing_file),
 		cmocka_unit_test(test_dump_is_a_configuration),
 		cmocka_unit_test(test_sample),
+		cmocka_unit_test(test_manual),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
