@@ -17,7 +17,8 @@
  * completes and must stay unchanged until then.  Memory that functions return belongs to the client unless they say otherwise.
  * Nothing here prints, exits, aborts on bad input, touches errno or signal handlers.
  *
- * Every operation has a form that returns at once and reports through zerod_wait or a callback, and a blocking form built on it.
+ * Every operation has a form that returns at once (_start) and reports through a callback, and a blocking form built on it.
+ * zerod_push_flush waits for the pushes that were started.
  * Timeouts: zerod_options.timeout_ms bounds each blocking call (0: no bound); what was waited for is in zerod_detail.
  */
 #ifndef ZEROD_H
@@ -145,6 +146,7 @@ ZEROD_API int zerod_plan_gathers(struct zerod_client *client, const uint32_t *un
 /* Fetches into the caller's memory, outside the rate limiter: numel elements; master weights in fp32. */
 ZEROD_API int zerod_fetch_master_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_fetch_master(struct zerod_client *client, uint32_t unit, float *dst) ZEROD_MUST_USE;
+ZEROD_API int zerod_fetch_weights_start(struct zerod_client *client, uint32_t unit, uint16_t *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_fetch_weights(struct zerod_client *client, uint32_t unit, uint16_t *dst) ZEROD_MUST_USE;
 /* Jobs without optimizer: the sum of the gradients of the last decided round (not divided: zerod_step_result.scale does that). */
 ZEROD_API int zerod_fetch_gradient_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
@@ -152,7 +154,8 @@ ZEROD_API int zerod_fetch_gradient(struct zerod_client *client, uint32_t unit, f
 
 /* This rank's gradient of a unit in one micro-batch (from 0) of `micro_batches`: numel elements of grad_codec.  Pushes of one unit go in
  * micro-batch order.  Completes when every lane has counted it; the buffer is borrowed until then.
- * Completes with ZEROD_REDO if the step must be computed again. */
+ * Completes with ZEROD_REDO if the step must be computed again: then every push completes with it, until zerod_push, zerod_push_flush or the step has
+ * returned it (or, as zerod_step_start, reported it); from then on the step may be pushed anew, from its first micro-batch. */
 ZEROD_API int zerod_push_start(struct zerod_client *client, uint32_t unit, uint32_t micro, uint32_t micro_batches, const void *grad,
 			       zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_push(struct zerod_client *client, uint32_t unit, uint32_t micro, uint32_t micro_batches, const void *grad) ZEROD_MUST_USE;
