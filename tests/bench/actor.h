@@ -32,6 +32,7 @@ struct zd_actor_box {
 	int status;	/* 0, or not, and then text says why */
 	uint32_t times; /* entries of begin and end */
 	double begin[ZD_ACTOR_TIMES_MAX], end[ZD_ACTOR_TIMES_MAX];
+	double cpu;	       /* seconds of processor time the command took, where the actor counts it */
 	uint64_t number[16]; /* meaning is the actor's */
 	char text[256];
 };

@@ -28,18 +28,36 @@ static struct zd_crew crew_of(const struct zd_bench *b, uint32_t workers, uint32
 
 /* ---- (b) push, reduce, step, fetch */
 
-static void product_turn(struct zd_crew *c, struct zd_series *s)
+/* Time of a step, and processor time of the server's side in it: all lanes together. */
+struct step_series {
+	struct zd_series wall, cpu;
+};
+
+static double lanes_cpu(const struct zd_crew *c)
+{
+	double cpu[ZD_DAEMON_TASKS_MAX], sum = 0;
+
+	zd_daemon_cpu(&c->daemon, cpu);
+	for (uint32_t i = 0; i < c->daemon.tasks; i++)
+		sum += cpu[i];
+	return sum;
+}
+
+static void product_turn(struct zd_crew *c, struct step_series *s)
 {
 	zd_host_wait_quiet();
 	struct zd_host_mark mark = zd_host_mark();
+	double cpu = lanes_cpu(c);
 
 	zd_crew_run(c, ZD_CREW_STEP, TURN_STEPS);
 	int quiet = zd_host_quiet_since(mark);
 	for (uint32_t i = 1; i < TURN_STEPS; i++)
-		zd_series_add(s, zd_crew_seconds(c, i) * 1e9 / (double)c->params, quiet);
+		zd_series_add(&s->wall, zd_crew_seconds(c, i) * 1e9 / (double)c->params, quiet);
+	(void)zd_daemon_settle(&c->daemon);
+	zd_series_add(&s->cpu, (lanes_cpu(c) - cpu) / TURN_STEPS * 1e9 / (double)c->params, quiet);
 }
 
-static void minimal_turn(struct zd_minserver *m, struct zd_series *s)
+static void minimal_turn(struct zd_minserver *m, struct step_series *s)
 {
 	zd_host_wait_quiet();
 	struct zd_host_mark mark = zd_host_mark();
@@ -49,7 +67,8 @@ static void minimal_turn(struct zd_minserver *m, struct zd_series *s)
 	int quiet = zd_host_quiet_since(mark);
 	const struct zd_actor_box *box = m->server.box;
 	for (uint32_t i = 1; i < box->times; i++)
-		zd_series_add(s, (box->end[i] - box->begin[i]) * 1e9 / (double)m->params, quiet);
+		zd_series_add(&s->wall, (box->end[i] - box->begin[i]) * 1e9 / (double)m->params, quiet);
+	zd_series_add(&s->cpu, box->cpu / TURN_STEPS * 1e9 / (double)m->params, quiet);
 }
 
 static void step_case(const struct zd_bench *b, uint32_t workers, uint32_t lanes, double target)
@@ -57,9 +76,11 @@ static void step_case(const struct zd_bench *b, uint32_t workers, uint32_t lanes
 	struct zd_minserver m = { .workers = workers, .params = b->params, .server_cpu = zd_bench_server_cpu(b),
 				  .worker_cpu = zd_bench_worker_cpu(b) };
 	struct zd_crew c = crew_of(b, workers, lanes, UNITS);
-	struct zd_series product = { 0 }, minimal = { 0 };
+	static struct step_series product, minimal;
 	char name[64];
 
+	memset(&product, 0, sizeof product);
+	memset(&minimal, 0, sizeof minimal);
 	zd_minserver_start(&m);
 	zd_crew_start(&c);
 	zd_crew_run(&c, ZD_CREW_STEP, WARM_STEPS);
@@ -72,7 +93,9 @@ static void step_case(const struct zd_bench *b, uint32_t workers, uint32_t lanes
 	zd_crew_stop(&c);
 	zd_minserver_stop(&m);
 	snprintf(name, sizeof name, "step_w%u_lanes%u%s", workers, lanes, b->pin ? "_pinned" : "");
-	zd_series_report(name, "ns/param", ZD_LOWER_IS_BETTER, &product, &minimal, target);
+	zd_series_report(name, "ns/param", ZD_LOWER_IS_BETTER, &product.wall, &minimal.wall, target);
+	snprintf(name, sizeof name, "step_w%u_lanes%u%s_cpu", workers, lanes, b->pin ? "_pinned" : "");
+	zd_series_report(name, "ns/param", ZD_LOWER_IS_BETTER, &product.cpu, &minimal.cpu, 0);
 }
 
 void zd_bench_step(const struct zd_bench *b)

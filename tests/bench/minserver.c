@@ -223,12 +223,15 @@ static void server_main(struct zd_actor_box *box, void *state)
 	s.v = zd_host_memory(4 * n, 2 * ZD_HOST_SKEW);
 	s.out = zd_host_memory(2 * n, 3 * ZD_HOST_SKEW);
 	while (zd_actor_next(box)) {
+		double cpu = zd_host_thread_cpu();
+
 		for (uint64_t i = 0; i < box->count && i < ZD_ACTOR_TIMES_MAX; i++) {
 			box->begin[i] = zd_host_now();
 			server_step(&s);
 			box->end[i] = zd_host_now();
 			box->times = (uint32_t)i + 1;
 		}
+		box->cpu = zd_host_thread_cpu() - cpu;
 		zd_actor_done(box, 0);
 	}
 }

@@ -31,7 +31,8 @@ struct zd_minserver {
 	pid_t worker[ZD_RATE_WORKERS_MAX];
 };
 
-/* Starts server and workers; returns when all are connected.  The command is the number of steps: zd_actor_call(&m->server, 0, steps). */
+/* Starts server and workers; returns when all are connected.  The command is the number of steps: zd_actor_call(&m->server, 0, steps);
+ * box->cpu is the server's processor time for all of them. */
 void zd_minserver_start(struct zd_minserver *m);
 void zd_minserver_stop(struct zd_minserver *m);
 
