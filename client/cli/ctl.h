@@ -14,6 +14,7 @@ struct zd_ctl {
 	enum zd_table_format format;
 	uint64_t timeout_ms;
 	int yes;
+	int command; /* its index in argv */
 	FILE *out, *err;
 };
 

@@ -85,8 +85,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		ctl->yes = 1;
 		return 0;
 	case ARGP_KEY_ARG:
-		state->next--; /* the command and everything behind it is its own */
-		return ARGP_ERR_UNKNOWN;
+		ctl->command = state->next - 1; /* it and everything behind it is its own */
+		state->next = state->argc;
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -185,17 +186,17 @@ int main(int argc, char **argv)
 	} commands[] = {
 		{"status", zd_ctl_status}, {"job", zd_ctl_job}, {"lane", zd_ctl_lane}, {"doctor", zd_ctl_doctor}, {"bench", zd_ctl_bench},
 	};
-	struct zd_ctl ctl = {.timeout_ms = 10000, .out = stdout, .err = stderr};
+	struct zd_ctl ctl = {.command = argc, .timeout_ms = 10000, .out = stdout, .err = stderr};
 	const struct argp argp = {options, parse, "COMMAND ...", doc, NULL, NULL, NULL};
-	int first = 0, rc = environment(&ctl);
+	int rc = environment(&ctl);
 	if (rc)
 		return rc;
 	signal(SIGINT, interrupted);
 	signal(SIGPIPE, SIG_IGN);
 	argp_err_exit_status = ZD_CTL_USAGE;
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, &first, &ctl);
-	argc -= first;
-	argv += first;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &ctl);
+	argc -= ctl.command;
+	argv += ctl.command;
 	if (argc == 0) {
 		fprintf(stderr, "zeroctl: a command is missing; 'zeroctl --help' shows them\n");
 		return ZD_CTL_USAGE;
