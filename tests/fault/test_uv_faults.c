@@ -157,7 +157,7 @@ static void refusals(struct daemon_thread *t, int hello)
 		disarm();
 	}
 	disarm();
-	assert_true(n > (hello ? 12 : 5));
+	assert_true(n > (hello ? 10 : 5));
 }
 
 static void test_every_call_of_a_refusal(void **state)
