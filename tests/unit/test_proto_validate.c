@@ -56,11 +56,12 @@ static void *find(ProtobufCMessage *msg, const char *path, const ProtobufCFieldD
 		fail_msg("no field %s in %s", name, msg->descriptor->short_name);
 	at = (uint8_t *)msg + field->offset;
 	if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+		void *list;
 		size_t n, size = field->type == PROTOBUF_C_TYPE_UINT32 ? sizeof(uint32_t) : sizeof(void *);
 
 		memcpy(&n, (uint8_t *)msg + field->quantifier_offset, sizeof(n));
-		memcpy(&at, at, sizeof(at));
-		at += (n - 1) * size;
+		memcpy(&list, at, sizeof(list));
+		at = (uint8_t *)list + (n - 1) * size;
 	} else if (field->label == PROTOBUF_C_LABEL_OPTIONAL && field->type == PROTOBUF_C_TYPE_UINT32) {
 		*(protobuf_c_boolean *)((uint8_t *)msg + field->quantifier_offset) = 1;
 	}
