@@ -143,6 +143,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 		if (link->state == ZD_LINK_OPEN && link->turn_bytes < ZD_LINK_QUOTA) {
 			uv_read_stop(stream);
 			set_parked(link, 1);
+			zd_log(ZD_LOG_DEBUG, "event=reading-stopped lane=%u slot=%u", link->lane->config.index, link->id.slot);
 		}
 		return;
 	}

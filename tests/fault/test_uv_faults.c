@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 
 #include "server/shell/uvx.h"
-#include "tests/fault/raw_job.h"
 #include "tests/unit/daemon_thread.h"
+#include "tests/unit/raw_job.h"
 
 static atomic_uint calls, target;
 
@@ -55,16 +55,19 @@ static void disarm(void)
 	atomic_store(&target, 0);
 }
 
-static int converse(struct daemon_thread *t, const char *job, int end, uint32_t *ret_sum)
+static int converse(struct daemon_thread *t, const char *name, enum raw_stage end, uint32_t *ret_sum)
 {
 	struct raw_peer *p = calloc(1, sizeof(*p));
-	int done, why = 0;
+	struct raw_job job;
+	int done;
 
 	assert_non_null(p);
 	assert_int_equal(raw_open(p, daemon_thread_port(t)), 0);
-	done = raw_job(p, job, end, &why, ret_sum);
-	if (done < end && why != RAW_CLOSED && why != ZD_MSG_ERROR)
-		fail_msg("stage %d ended with %d", done, why);
+	raw_job_init(&job, name);
+	done = raw_job_run(&job, p, RAW_HELLO, end);
+	if (done < (int)end && job.why != RAW_CLOSED && job.why != ZD_MSG_ERROR)
+		fail_msg("stage %d ended with %d", done, job.why);
+	*ret_sum = job.sum;
 	raw_close(p);
 	free(p);
 	return done;
@@ -192,15 +195,16 @@ static void test_peer_vanishes(void **state)
 	assert_int_equal(converse(t, "job", RAW_STAGES, &want), RAW_STAGES);
 	for (stage = 0; stage < RAW_STAGES; stage++) {
 		struct raw_peer *p = calloc(1, sizeof(*p));
-		int why;
+		struct raw_job job;
 
 		assert_non_null(p);
 		snprintf(name, sizeof(name), "gone-%d", stage);
+		raw_job_init(&job, name);
 		assert_int_equal(raw_open(p, daemon_thread_port(t)), 0);
-		assert_int_equal(raw_job(p, name, stage, &why, &sum), stage);
+		assert_int_equal(raw_job_run(&job, p, RAW_HELLO, (enum raw_stage)stage), stage);
 		/* Ask for more than a socket holds, and read nothing of it. */
-		for (i = 0; stage != RAW_APPLY && i < (stage == RAW_FETCH ? 32 : 1); i++)
-			raw_job_ask(p, name, (enum raw_stage)stage);
+		for (i = 0; i < (stage == RAW_FETCH ? 32 : 1); i++)
+			raw_job_ask(&job, p, (enum raw_stage)stage);
 		(void)setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 		raw_close(p);
 		free(p);

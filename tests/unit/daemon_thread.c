@@ -106,9 +106,14 @@ struct zd_daemon *daemon_thread_daemon(struct daemon_thread *t)
 
 enum zd_exit daemon_thread_stop(struct daemon_thread *t, int hurry)
 {
+	zd_daemon_term(t->daemon, hurry);
+	return daemon_thread_join(t);
+}
+
+enum zd_exit daemon_thread_join(struct daemon_thread *t)
+{
 	enum zd_exit ex;
 
-	zd_daemon_term(t->daemon, hurry);
 	pthread_join(t->thread, NULL);
 	ex = t->ex;
 	free(t);

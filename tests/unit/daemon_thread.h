@@ -14,6 +14,8 @@ uint16_t daemon_thread_port(const struct daemon_thread *t);
 struct zd_daemon *daemon_thread_daemon(struct daemon_thread *t);
 /* SIGTERM's effect; waits for the end and frees it. */
 enum zd_exit daemon_thread_stop(struct daemon_thread *t, int hurry);
+/* The same for one that was told to end already. */
+enum zd_exit daemon_thread_join(struct daemon_thread *t);
 const char *daemon_thread_text(void);
 /* 1 if a log line since the start of the process, or the last daemon_log_clear, contains it. */
 int daemon_log_has(const char *part);

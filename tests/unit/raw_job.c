@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/fault/raw_job.h"
+#include "tests/unit/raw_job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/crc32c.h"
-#include "proto/decide.h"
 #include "proto/spec.h"
 
 static void ask_open(struct raw_peer *p, const char *name)
@@ -60,7 +59,7 @@ static void ask_join(struct raw_peer *p)
 	raw_send(p, ZD_MSG_JOIN, 3, &join.base, NULL, 0);
 }
 
-static void ask_push(struct raw_peer *p)
+static void ask_push(struct raw_peer *p, uint64_t round)
 {
 	uint16_t *grad = malloc(ZD_EXTENT_ELEMS_MAX * sizeof(*grad));
 	uint32_t first, i;
@@ -75,7 +74,7 @@ static void ask_push(struct raw_peer *p)
 
 		ballot.epoch = 1;
 		push.ballot = &ballot;
-		push.round = 1;
+		push.round = round;
 		push.micro_batches = 1;
 		push.first = first;
 		push.count = RAW_JOB_NUMEL - first < ZD_EXTENT_ELEMS_MAX ? RAW_JOB_NUMEL - first : ZD_EXTENT_ELEMS_MAX;
@@ -85,7 +84,7 @@ static void ask_push(struct raw_peer *p)
 	free(grad);
 }
 
-static void ask_commit(struct raw_peer *p)
+static void ask_commit(struct raw_peer *p, uint64_t round)
 {
 	struct zd_hyper hyper = {.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
 	Zd__Pb__Ballot ballot = ZD__PB__BALLOT__INIT;
@@ -96,7 +95,7 @@ static void ask_commit(struct raw_peer *p)
 	ballot.epoch = 1;
 	zd_hyper_to_pb(&hyper, &pb);
 	commit.ballot = &ballot;
-	commit.round = 1;
+	commit.round = round;
 	commit.micro_batches = 1;
 	commit.hyper = &pb;
 	commit.n_counts = 1;
@@ -112,7 +111,7 @@ static void ask_apply(struct raw_peer *p, const struct zd_record *record)
 	Zd__Pb__Decision pb;
 	char text[256];
 
-	if (zd_decide(record, 1, 0, &decision, text, sizeof(text)) < 0)
+	if (zd_decide(record, 1, record->round - 1, &decision, text, sizeof(text)) < 0)
 		abort();
 	zd_decision_to_pb(&decision, &pb, &of_record);
 	ballot.epoch = 1;
@@ -121,28 +120,36 @@ static void ask_apply(struct raw_peer *p, const struct zd_record *record)
 	raw_send(p, ZD_MSG_APPLY, 5, &apply.base, NULL, 0);
 }
 
-static void ask_fetch(struct raw_peer *p)
+static void ask_fetch(struct raw_peer *p, uint64_t version)
 {
 	Zd__Pb__Fetch fetch = ZD__PB__FETCH__INIT;
 
 	fetch.count = RAW_JOB_NUMEL;
 	fetch.plane = 1;
 	fetch.mode = 1;
-	fetch.version = 1;
+	fetch.version = version;
 	raw_send(p, ZD_MSG_FETCH, 6, &fetch.base, NULL, 0);
 }
 
-static void ask(struct raw_peer *p, const char *name, enum raw_stage stage, const struct zd_record *record)
+void raw_job_init(struct raw_job *job, const char *name)
+{
+	memset(job, 0, sizeof(*job));
+	job->name = name;
+	job->role = ZD_ROLE_WORKER;
+	job->round = 1;
+}
+
+void raw_job_ask(struct raw_job *job, struct raw_peer *p, enum raw_stage stage)
 {
 	uint8_t frame[ZD_HEADER_BYTES + 256];
 	Zd__Pb__Seal seal = ZD__PB__SEAL__INIT;
 
 	switch (stage) {
 	case RAW_HELLO:
-		raw_bytes(p, frame, raw_hello_frame(frame, sizeof(frame), ZD_ROLE_WORKER, 0));
+		raw_bytes(p, frame, raw_hello_frame(frame, sizeof(frame), job->role, 0));
 		break;
 	case RAW_OPEN:
-		ask_open(p, name);
+		ask_open(p, job->name);
 		break;
 	case RAW_LOAD:
 		ask_load(p);
@@ -154,16 +161,16 @@ static void ask(struct raw_peer *p, const char *name, enum raw_stage stage, cons
 		ask_join(p);
 		break;
 	case RAW_PUSH:
-		ask_push(p);
+		ask_push(p, job->round);
 		break;
 	case RAW_COMMIT:
-		ask_commit(p);
+		ask_commit(p, job->round);
 		break;
 	case RAW_APPLY:
-		ask_apply(p, record);
+		ask_apply(p, &job->record);
 		break;
 	case RAW_FETCH:
-		ask_fetch(p);
+		ask_fetch(p, job->round);
 		break;
 	case RAW_STAGES:
 		break;
@@ -190,34 +197,32 @@ static int is_last(const struct raw_peer *p, enum raw_stage stage)
 	return 1;
 }
 
-int raw_job(struct raw_peer *p, const char *name, int end, int *ret_why, uint32_t *ret_sum)
+int raw_job_hear(struct raw_job *job, struct raw_peer *p, enum raw_stage stage)
 {
-	struct zd_record record;
-	uint32_t sum = 0;
-	int stage, type;
-
-	memset(&record, 0, sizeof(record));
-	for (stage = 0; stage < end; stage++) {
-		ask(p, name, (enum raw_stage)stage, &record);
-		do {
-			type = raw_receive(p);
-			if (type != answers[stage]) {
-				*ret_why = type;
-				return stage;
-			}
-			if (stage == RAW_COMMIT && zd_record_from_pb(&record, ((const Zd__Pb__Prepared *)p->msg)->record) < 0) {
-				*ret_why = RAW_BROKEN;
-				return stage;
-			}
-			if (stage == RAW_FETCH)
-				sum = zd_crc32c(sum, p->payload, p->reader.header.payload_len);
-		} while (!is_last(p, (enum raw_stage)stage));
-	}
-	*ret_sum = sum;
-	return end;
+	if (stage == RAW_FETCH)
+		job->sum = 0;
+	do {
+		job->why = raw_receive(p);
+		if (job->why != answers[stage])
+			return -1;
+		if (stage == RAW_COMMIT && zd_record_from_pb(&job->record, ((const Zd__Pb__Prepared *)p->msg)->record) < 0) {
+			job->why = RAW_BROKEN;
+			return -1;
+		}
+		if (stage == RAW_FETCH)
+			job->sum = zd_crc32c(job->sum, p->payload, p->reader.header.payload_len);
+	} while (!is_last(p, stage));
+	return 0;
 }
 
-void raw_job_ask(struct raw_peer *p, const char *name, enum raw_stage stage)
+int raw_job_run(struct raw_job *job, struct raw_peer *p, enum raw_stage first, enum raw_stage end)
 {
-	ask(p, name, stage, NULL);
+	int stage;
+
+	for (stage = (int)first; stage < (int)end; stage++) {
+		raw_job_ask(job, p, (enum raw_stage)stage);
+		if (raw_job_hear(job, p, (enum raw_stage)stage) < 0)
+			break;
+	}
+	return stage;
 }
