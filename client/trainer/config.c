@@ -6,11 +6,12 @@
 #include <stdio.h>
 
 #include "client/trainer/random.h"
+#include "client/trainer/trig.h"
 #include "proto/assert.h"
 
 struct zd_lm_config zd_lm_config_default(void)
 {
-	return (struct zd_lm_config){ .layers = 4, .dim = 128, .heads = 4, .context = 64, .batch = 16, .recompute = false };
+	return (struct zd_lm_config){ .layers = 4, .dim = 128, .heads = 4, .context = 64, .batch = 8, .recompute = false };
 }
 
 int zd_lm_config_check(const struct zd_lm_config *config, char *text, size_t text_size)
@@ -150,6 +151,37 @@ static void init_ones(struct init *init, size_t count)
 		*init->weights++ = 1.0f;
 }
 
+/*
+ * The sines and cosines of Vaswani et al. 2017 as a start: attention to a fixed distance is then one rotation of the query
+ * away, which a few dozen steps learn, and from noise they do not. Frequencies fall from 1 through as many octaves as it takes
+ * until the slowest tells all positions apart, geometric from octave to octave and linear within one, which needs no pow.
+ */
+static void init_positions(struct init *init, const struct zd_lm_config *config, double amplitude)
+{
+	size_t d = config->dim, pairs = (d + 1) / 2, octaves = 1;
+
+	while ((size_t)1 << (octaves - 1) < config->context)
+		octaves++;
+	for (size_t pair = 0; pair < pairs; pair++) {
+		double ladder = (double)(octaves * pair) / (double)pairs;
+		double whole = floor(ladder);
+		double frequency = ldexp(1.0 - (ladder - whole) / 2.0, -(int)whole);
+		double turn_sine = zd_trig_sine(frequency), turn_cosine = zd_trig_cosine(frequency);
+		double sine = 0.0, cosine = amplitude;
+
+		for (size_t position = 0; position < config->context; position++) {
+			float *row = init->weights + position * d;
+			double next = sine * turn_cosine + cosine * turn_sine;
+
+			row[2 * pair] = (float)sine;
+			if (2 * pair + 1 < d)
+				row[2 * pair + 1] = (float)cosine;
+			cosine = cosine * turn_cosine - sine * turn_sine;
+			sine = next;
+		}
+	}
+}
+
 void zd_lm_init_unit(const struct zd_lm_config *config, uint64_t seed, size_t unit, float *weights)
 {
 	struct init init = { .stream = zd_random_stream(seed, unit), .drawn = 0, .weights = weights };
@@ -159,7 +191,8 @@ void zd_lm_init_unit(const struct zd_lm_config *config, uint64_t seed, size_t un
 
 	ZD_ASSERT(unit < zd_lm_units(config));
 	if (unit == 0) {
-		init_normal(&init, zd_lm_unit_numel(config, 0), 0.1);
+		init_normal(&init, zd_lm_embed_position(config), 0.5);
+		init_positions(&init, config, 0.5);
 	} else if (unit <= config->layers) {
 		init_ones(&init, d);
 		init_normal(&init, 3 * d * d, matrix);
@@ -169,7 +202,6 @@ void zd_lm_init_unit(const struct zd_lm_config *config, uint64_t seed, size_t un
 		init_normal(&init, ZD_LM_WIDEN * d * d, matrix / sqrt((double)ZD_LM_WIDEN) * residual);
 	} else {
 		init_ones(&init, d);
-		/* Logits of deviation 0.1: nearly even odds for every byte. */
-		init_normal(&init, d * ZD_LM_VOCAB, 0.1 * matrix);
+		init_normal(&init, d * ZD_LM_VOCAB, matrix);
 	}
 }

@@ -69,8 +69,8 @@ size_t zd_lm_head_out(const struct zd_lm_config *config);
  * Initial fp32 weights of a unit, numel elements. A function of configuration, seed and unit alone: whoever calls it, on
  * whatever machine and for whatever world size, gets the same bits (integers and correctly rounded operations only).
  * Norm gains are 1; matrices have mean 0 and deviation 1/sqrt(in), those that write into the residual stream
- * 1/sqrt(2 * layers) of that (GPT-2's rule, which keeps the stream's size independent of depth); embeddings 0.1; the output
- * matrix starts small, so that the first loss is close to ln 256.
+ * 1/sqrt(2 * layers) of that (GPT-2's rule, which keeps the stream's size independent of depth); token embeddings 0.5;
+ * position embeddings start as sines and cosines of amplitude 0.5 and are learned from there.
  */
 void zd_lm_init_unit(const struct zd_lm_config *config, uint64_t seed, size_t unit, float *weights);
 

@@ -19,9 +19,11 @@
  * differ between machines whose BLAS picks other kernels; nothing else in here depends on the machine.
  * A non-finite weight or sum is not caught here: it travels on into the loss and the gradient, where the lanes see it.
  *
- * Memory, in floats, with T = batch * context tokens and H heads:
- *   per block          T * (11 d + H * context + 2)      (recompute: T * d, and the rest once)
- *   shared             T * (9 d + 256) + batch * context^2-sized scratch of one head, largest unit
+ * Memory, in floats, with T = batch * context tokens, L layers and H heads:
+ *
+ *   activations   L * T * (10 d + H * context + 2)     recompute: L * T * d, and the rest of one block
+ *   shared        T * (12 d + 257) + context^2 + numel of the largest unit
+ *
  * zd_lm_memory says it exactly.
  *
  * A handle belongs to one thread at a time; different handles do not touch each other.

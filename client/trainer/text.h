@@ -36,13 +36,13 @@ struct zd_text_place {
 
 /* 0, or -1 with a text that says what was expected of the file, what was found and what to do. The caller closes *ret_text. */
 int zd_text_open(const char *path, uint32_t context, struct zd_text **ret_text, char *text, size_t text_size) ZD_MUST_USE;
-void zd_text_close(struct zd_text *text); /* NULL is fine */
+void zd_text_close(struct zd_text *handle); /* NULL is fine */
 
 /* Bytes of the file when it was opened. */
-uint64_t zd_text_bytes(const struct zd_text *text);
+uint64_t zd_text_bytes(const struct zd_text *handle);
 
 /* Where sequence `index` of the place begins; at most bytes - (context + 1). */
-uint64_t zd_text_offset(const struct zd_text *text, const struct zd_text_place *place, uint32_t index);
+uint64_t zd_text_offset(const struct zd_text *handle, const struct zd_text_place *place, uint32_t index);
 
 /* Fills place->batch rows of context + 1 bytes each. 0, or -1 with a text: the file has become shorter or cannot be read. */
 int zd_text_batch(const struct zd_text *handle, const struct zd_text_place *place, uint8_t *tokens, char *text,
