@@ -12,6 +12,7 @@
  *   vec_sum                                          a + b with NaN as zd_sum_element has it
  *   master_load master_store                         the split master
  *   squares_zero squares_add squares_store
+ *   squares_add_bf16                                 of sixteen elements of a or, if two, of a + b
  *   peak_zero peak_add peak_max
  */
 #ifndef ZD_KERNEL_VECTOR_H
@@ -178,11 +179,6 @@ ALWAYS void acc_run(float *acc, const void *x, size_t n, double *block_sums, str
 
 /* ---- norm without an accumulator ---- */
 
-ALWAYS struct vec norm_step(const uint16_t *a, const uint16_t *b, size_t i, int two)
-{
-	return two ? vec_add(vec_bf16(a + i), vec_bf16(b + i)) : vec_bf16(a + i);
-}
-
 ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t end, double *block_sum, int two)
 {
 	struct squares squares = squares_zero();
@@ -193,11 +189,11 @@ ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t
 		ahead(a + i);
 		if (two)
 			ahead(b + i);
-		squares = squares_add(squares, norm_step(a, b, i, two));
-		squares = squares_add(squares, norm_step(a, b, i + STEP, two));
+		squares = squares_add_bf16(squares, a + i, two ? b + i : NULL, two);
+		squares = squares_add_bf16(squares, a + i + STEP, two ? b + i + STEP : NULL, two);
 	}
 	for (; i + STEP <= end; i += STEP)
-		squares = squares_add(squares, norm_step(a, b, i, two));
+		squares = squares_add_bf16(squares, a + i, two ? b + i : NULL, two);
 	squares_store(s, squares);
 	for (size_t j = 0; i < end; i++, j++) {
 		double e = (double)zd_grad_at(a, b, i, two ? ZD_GRAD_BF16_2 : ZD_GRAD_BF16_1);
@@ -216,7 +212,7 @@ ALWAYS void norm_run(const uint16_t *a, const uint16_t *b, size_t n, double *blo
 		nonfinite |= norm_block(a, b, first, end, block_sums++, two);
 	}
 	if (nonfinite)
-		scan_bf16(a, two ? b : NULL, n, result);
+		scan_bf16(a, b, n, result);
 }
 
 /* ---- Adam ---- */

@@ -306,7 +306,7 @@ static double others_seconds(void)
 
 static void wait_for_quiet(void)
 {
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 4; i++) {
 		struct timespec pause = { 0, 50000000 };
 		double others = others_seconds();
 		nanosleep(&pause, NULL);
@@ -324,7 +324,7 @@ static void samples_add(struct samples *s, void (*pass)(size_t, size_t), size_t 
 {
 	double parameters = extent.per_lane ? (double)(extent.per_lane * lanes) : (double)planes.n;
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 3; i++) {
 		wait_for_quiet();
 		double others = others_seconds(), t = timed(pass, lanes, extent);
 		double each = t * 1e9 / (parameters * (double)extent.passes);

@@ -13,9 +13,9 @@ extern const struct zd_kernels zd_kernels_table_avx512_simde;
 
 void zd_test_variants(struct variant variants[VARIANTS])
 {
-	variants[0] = (struct variant){ "avx2", zd_kernels_avx2(), "AVX2 and F16C" };
+	variants[0] = (struct variant){ "avx2", zd_kernels_avx2(), "AVX2, F16C and FMA" };
 	variants[1] = (struct variant){ "avx512", zd_kernels_avx512(), "AVX-512 F, BW, DQ and VL" };
-	variants[2] = (struct variant){ "avx512 through SIMDe", NULL, "libsimde-dev at build time, AVX2 and F16C at run time" };
+	variants[2] = (struct variant){ "avx512 through SIMDe", NULL, "libsimde-dev at build time, AVX2, F16C and FMA at run time" };
 #if ZD_TEST_SIMDE
 	if (zd_kernels_avx2())
 		variants[2].kernels = &zd_kernels_table_avx512_simde;
