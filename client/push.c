@@ -256,8 +256,8 @@ static void push_timeout_text(const struct zd_session *s, const struct zd_req *r
 		zd_clink_name(s, l, name, sizeof(name));
 		if (l->state != ZD_LINK_OPEN)
 			zd_clink_explain(s, l, why, sizeof(why));
-		else if (r->kind == ZD_SE_REQ_PUSH && needs_credit(s) && l->windows_sent - l->windows_freed >= l->credit)
-			snprintf(why, sizeof(why), "all %u receive windows are in use: a lower rank or micro-batch is missing", l->credit);
+		else if (r->kind == ZD_SE_REQ_PUSH && needs_credit(s) && l->windows_sent >= l->credit + l->windows_freed)
+			snprintf(why, sizeof(why), "its receive windows are full: a lower rank or micro-batch is missing");
 		snprintf(out, size, "%s has %u of %u %s%s%s", name, done, extents, r->kind == ZD_SE_REQ_LOAD ? "grains" : "extents",
 			 why[0] ? "; " : "", why);
 		return;
@@ -347,7 +347,7 @@ void zd_cpush_pushed(struct zd_session *s, struct zd_link *l, const Zd__Pb__Push
 
 	if (zd_ballot_cmp(ballot, s->ballot) != 0 || s->phase != ZD_PH_ROUND || l->ls == ZD_LS_NONE || l->ls == ZD_LS_JOIN)
 		return;
-	if (m->freed > l->windows_sent || m->unit >= s->unit_count) {
+	if (m->freed > l->windows_sent + ZD_CREDIT_MAX || m->unit >= s->unit_count) { /* it may free what an older connection sent */
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "lane %u gives back %llu receive windows of which %llu were used (unit %u of %u)", l->index,
 				(unsigned long long)m->freed, (unsigned long long)l->windows_sent, m->unit, s->unit_count);
 		return;
@@ -473,7 +473,7 @@ static int send_push(struct zd_session *s, struct zd_link *l, struct zd_req *r)
 
 	if (extents == 0 || l->pushed[r->unit] >= base + extents)
 		return 0;
-	if (s->phase != ZD_PH_ROUND || l->ls != ZD_LS_PUSH || (credit && l->windows_sent - l->windows_freed >= l->credit))
+	if (s->phase != ZD_PH_ROUND || l->ls != ZD_LS_PUSH || (credit && l->windows_sent >= l->credit + l->windows_freed))
 		return -1;
 	ZD_ASSERT(l->pushed[r->unit] >= base);
 	zd_cagree_pb(s->ballot, &ballot);

@@ -183,7 +183,7 @@ struct zd_link {
 	uint32_t lent_bytes;
 	uint8_t refill;
 
-	uint32_t credit;
+	uint32_t credit; /* windows free at JOINED; windows_freed counts from there, those that an older connection had filled included */
 	uint64_t windows_sent, windows_freed;
 	uint32_t *counted, *pushed;	/* per unit: extents acknowledged and sent, over all micro-batches of the round */
 	uint32_t *loaded, *load_sent;	/* per unit: grains of the open LOAD */

@@ -267,7 +267,7 @@ static void step_all(struct cw_world *w, const struct run *run, uint32_t round)
 	for (uint32_t guard = 0; left > 0; guard++) {
 		assert_true(guard < 3000000);
 		assert_true(cw_turn(w));
-		if (cuts > 0 && cw_random(w) % 300 == 0) {
+		if (cuts > 0 && cw_random(w) % 25 == 0) {
 			cw_cut(w, (uint32_t)(cw_random(w) % run->peers), (uint32_t)(cw_random(w) % run->lanes));
 			cuts--;
 		}
@@ -365,8 +365,8 @@ static void test_same_bits(void **state)
 static void test_same_bits_with_cuts(void **state)
 {
 	static const struct run runs[] = {
-		{2, 1, 1, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 4}, {3, 3, 2, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 4},
-		{2, 2, 3, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 4}, {2, 1, 2, 2, ZD_CODEC_FP32, ZD_OPT_ADAMW, 4},
+		{2, 1, 1, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 9}, {3, 3, 2, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 9},
+		{2, 2, 3, 1, ZD_CODEC_BF16, ZD_OPT_ADAMW, 9}, {2, 1, 2, 2, ZD_CODEC_FP32, ZD_OPT_ADAMW, 9},
 	};
 
 	(void)state;
