@@ -163,6 +163,22 @@ static void check_huge_pages(const struct zd_conf *conf)
 		zd_log(ZD_LOG_INFO, "event=check huge_pages=ok");
 }
 
+/* Sockets of lanes, of the door, and what loops and files take. */
+static void check_files(const struct zd_conf *conf)
+{
+	uint64_t need = conf->limits_connections + conf->limits_handshakes + 64 + 8 * (conf->lanes_count ? conf->lanes_count : zd_cpus(NULL, 0));
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return;
+	if (files.rlim_cur >= need)
+		zd_log(ZD_LOG_INFO, "event=check files=ok limit=%" PRIu64, (uint64_t)files.rlim_cur);
+	else
+		zd_log(ZD_LOG_WARNING,
+		       "event=check files=low limit=%" PRIu64 " needed=%" PRIu64 ": raise LimitNOFILE= or ulimit -n, or lower limits.connections",
+		       (uint64_t)files.rlim_cur, need);
+}
+
 void zd_check_log(const struct zd_conf *conf, const struct zd_memory *memory, uint64_t budget, const struct zd_kernels *kernels)
 {
 	struct rlimit lock;
@@ -177,6 +193,7 @@ void zd_check_log(const struct zd_conf *conf, const struct zd_memory *memory, ui
 		       "event=check memory=ok available_mib=%" PRIu64 " budget_mib=%" PRIu64 " group_mib=%" PRIu64 " group_used_mib=%" PRIu64,
 		       memory->available >> 20, budget >> 20, memory->group_limit >> 20, memory->group_used >> 20);
 	check_huge_pages(conf);
+	check_files(conf);
 	if (getrlimit(RLIMIT_MEMLOCK, &lock) == 0) {
 		if (lock.rlim_cur == RLIM_INFINITY)
 			zd_log(ZD_LOG_INFO, "event=check memlock=unlimited");

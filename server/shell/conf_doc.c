@@ -125,13 +125,12 @@ void zd_conf_print_man(FILE *out)
 
 void zd_conf_print_keys(FILE *out)
 {
-	char name[128];
 	uint32_t i;
 
 	for (i = 0; i < ZD_CONF_KEYS; i++) {
 		const struct zd_conf_key *k = &zd_conf_keys[i];
 
-		snprintf(name, sizeof(name), "%s.%s=%s", k->section, k->key, k->initial);
-		fprintf(out, "  %-34s %s\n", name, k->help);
+		fprintf(out, "  %s.%s = %s\n", k->section, k->key, k->initial);
+		wrap(out, "      ", k->help, 70);
 	}
 }

@@ -5,7 +5,7 @@ source "$(dirname "$0")/lib.sh"
 z=$bin/zerod
 
 expect "--version" 0 '^zerod [0-9]+\.[0-9]+\.[0-9]+$' "$z" --version
-expect "--help names every key" 0 'timeouts.drain=30s' "$z" --help
+expect "--help names every key" 0 'timeouts.drain = 30s' "$z" --help
 expect "unknown option" 2 'unrecognized option' "$z" --no-such-option
 expect "stray argument" 2 'unexpected argument "x"' "$z" x
 printf '[limits]\njobs = 99\nlimit = 1\n' >"$work/bad.conf"
@@ -29,6 +29,8 @@ kill -TERM "$pid_one"
 rc=0
 wait "$pid_one" || rc=$?
 equal "SIGTERM ends it with 0" 0 "$rc"
+check "a low limit on files is named, with the fix" bash -c "ulimit -n 200; timeout 20 '$z' --set listen.port=0 --set memory.budget=64MiB \
+	--set lanes.count=1 --set listen.port_file=/none/x 2>&1 | grep -q 'files=low limit=200 needed=[0-9]*: raise LimitNOFILE='"
 check "one event a line" bash -c "! grep -vqE '^time=[^ ]+ level=[a-z]+ event=[a-z-]+' '$work/one.log'"
 
 # The service manager's side: a datagram socket that hears READY, RELOADING, STOPPING and the watchdog.
