@@ -243,6 +243,8 @@ void zd_conn_abandon(struct zd_core *core, struct zd_conn *c)
 
 void zd_conn_closed(struct zd_core *core, struct zd_conn *c)
 {
+	struct zd_job *j = zd_job_of(core, c);
+
 	zd_conn_abandon(core, c);
 	zd_join_leave(core, c);
 	c->closing = 1;
@@ -251,6 +253,8 @@ void zd_conn_closed(struct zd_core *core, struct zd_conn *c)
 	zd_core_unqueue(core, c);
 	zd_job_detach(core, c);
 	c->used = 0;
+	if (j)
+		zd_window_settle(core, j);
 }
 
 zd_time zd_conn_deadline(const struct zd_core *core)

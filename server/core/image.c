@@ -200,12 +200,6 @@ int zd_core_restore(struct zd_core *core, const struct zd_job_image *image, char
 		return zd_text_fail(ZD_ERR_BAD_SPEC, text, text_size, "stored state of job %s contradicts itself, or is there twice",
 				    image->spec->name);
 	ZD_TRY(zd_job_create(core, image->spec, image->lane_index, image->lane_count, &j, text, text_size));
-	if (image->world > 0 && zd_window_reserve(core, j, image->world) < 0) {
-		zd_slab_back(&core->slab, j->region);
-		j->used = 0;
-		return zd_text_fail(ZD_ERR_NO_MEMORY, text, text_size, "job %s has %u workers and needs %u receive windows, free are %u: raise the windows of the lane",
-				    image->spec->name, image->world, image->world + ZD_MERGE_WINDOWS, zd_window_available(core));
-	}
 	j->uuid_hi = image->uuid_hi;
 	j->uuid_lo = image->uuid_lo;
 	j->timeline = image->timeline;

@@ -7,7 +7,7 @@
  *
  * Leases: workers that have joined stand in a list by the time they were last heard.  A lease that has run out ends the attempt only
  * while somebody waits for that worker: a round is being collected, or some rank has not joined yet.  A worker that left after its
- * last round is not missed.
+ * last round is not missed, and one whose connection the lane does not read (on hold) is not blamed for its silence.
  */
 #include <string.h>
 
@@ -81,12 +81,27 @@ static const char *expected_unit(const struct zd_job *j, uint32_t rank)
 	return NULL;
 }
 
+/* Silence that the lane itself causes, by not reading on, is nobody's death. */
+static void renew_held(struct zd_core *core, struct zd_job *j)
+{
+	for (uint32_t n = j->joined; n > 0 && zd_lease_deadline(j) <= core->now; n--) {
+		struct zd_conn *c = zd_core_conn(core, j->worker[j->oldest - 1].conn);
+
+		if (!c || c->closing || c->hold == ZD_HOLD_NO)
+			return;
+		zd_lease_renew(core, c);
+	}
+}
+
 void zd_lease_check(struct zd_core *core, struct zd_job *j)
 {
 	uint32_t missing[ZD_WORLD_MAX], rank;
 	size_t n = 0;
 	const char *unit;
 
+	if (zd_lease_deadline(j) > core->now)
+		return;
+	renew_held(core, j);
 	if (zd_lease_deadline(j) > core->now)
 		return;
 	for (uint32_t at = j->oldest; at && j->worker[at - 1].seen + ZD_MS(j->spec.lease_ms) <= core->now; at = j->worker[at - 1].next)
@@ -182,18 +197,24 @@ static int check_epoch(struct zd_core *core, struct zd_conn *c, const struct zd_
 	return 0;
 }
 
+static int reserve(struct zd_core *core, struct zd_conn *c, struct zd_job *j, const struct zd_join *m)
+{
+	if (zd_window_reserve(core, j, m->world) == 0)
+		return 0;
+	zd_emit_error(core, c, m->stream, ZD_ERR_NO_ROOM, (struct zd_about){ZD_NONE, m->rank},
+		      "%u workers need a receive window each and %u more, free are %u of %u: raise memory.windows, or drop a job", m->world,
+		      ZD_MERGE_WINDOWS, zd_window_available(core) + j->reserved, core->config.windows);
+	return -1;
+}
+
 /* Promises the ballot: from here on nobody else is served. */
 static int promise(struct zd_core *core, struct zd_conn *c, struct zd_job *j, const struct zd_join *m)
 {
 	struct zd_ballot old = j->promise;
 	int new_epoch = m->ballot.epoch != j->promise.epoch || j->world == 0;
 
-	if (new_epoch && zd_window_reserve(core, j, m->world) < 0) {
-		zd_emit_error(core, c, m->stream, ZD_ERR_NO_ROOM, (struct zd_about){ZD_NONE, m->rank},
-			      "%u workers need a receive window each and %u more, free are %u of %u: raise the windows of the lane", m->world,
-			      ZD_MERGE_WINDOWS, zd_window_available(core) + j->reserved, core->config.windows);
+	if ((new_epoch || j->reserved == 0) && reserve(core, c, j, m) < 0)
 		return -1;
-	}
 	zd_text_fail(0, core->text, sizeof core->text, "ballot (%llu, %u) is over: rank %u has begun (%llu, %u)", (unsigned long long)old.epoch,
 		     old.attempt, m->rank, (unsigned long long)m->ballot.epoch, m->ballot.attempt);
 	zd_round_void(core, j);
@@ -255,6 +276,8 @@ static void serve(struct zd_core *core, struct zd_conn *c, struct zd_job *j, con
 		return;
 	}
 	if (check_epoch(core, c, j, m) < 0)
+		return;
+	if (cmp == 0 && j->reserved == 0 && reserve(core, c, j, m) < 0)
 		return;
 	if (cmp == 0 && !j->promising && j->state != ZD_ROUND_WRITING) {
 		joined(core, c, j, m);

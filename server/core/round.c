@@ -144,6 +144,7 @@ void zd_round_end(struct zd_core *core, struct zd_job *j, int code, const uint32
 			zd_emit_aborted(core, &core->conn[i], 0, j->promise, code, missing, missing_count, j->ended_text);
 	zd_round_void(core, j);
 	zd_join_clear(core, j);
+	zd_window_settle(core, j);
 }
 
 int zd_round_open(struct zd_core *core, struct zd_job *j, uint32_t micro, uint32_t rank)

@@ -7,7 +7,8 @@
  *   FREE -> KERNEL -> OUT (lent to the shell) -> FREE                                             fp32 FETCH
  *
  * A job reserves `credit` windows for each worker, so that contributions never compete with anything else; free windows are at least
- * the reserved ones that are not in use, because the others may take only what is neither reserved nor in use.
+ * the reserved ones that are not in use, because the others may take only what is neither reserved nor in use.  It takes at most half of
+ * what is there, so that the next job finds some, too, and keeps them only while workers are connected or contributions are held.
  */
 #include "proto/assert.h"
 #include "server/core/state.h"
@@ -68,8 +69,8 @@ int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world)
 
 	if (have < world + ZD_MERGE_WINDOWS)
 		return -1;
-	credit = (have - ZD_MERGE_WINDOWS) / world;
-	j->credit = credit < ZD_CREDIT_MAX ? credit : ZD_CREDIT_MAX;
+	credit = (have - ZD_MERGE_WINDOWS) / 2 / world;
+	j->credit = credit < 1 ? 1 : credit < ZD_CREDIT_MAX ? credit : ZD_CREDIT_MAX;
 	core->window_reserved -= j->reserved;
 	j->reserved = j->credit * world;
 	core->window_reserved += j->reserved;
@@ -81,4 +82,10 @@ void zd_window_unreserve(struct zd_core *core, struct zd_job *j)
 	core->window_reserved -= j->reserved;
 	j->reserved = 0;
 	j->credit = 0;
+}
+
+void zd_window_settle(struct zd_core *core, struct zd_job *j)
+{
+	if (j->conns == ZD_NONE && j->state != ZD_ROUND_COLLECTING)
+		zd_window_unreserve(core, j);
 }

@@ -125,7 +125,7 @@ static void gradient_only(void **state)
 /* Order of arrival must not matter: three ranks, the last first; the sums wait in windows. */
 static void late_ranks(void **state)
 {
-	struct hz *h = hz_new(16, 8u << 20);
+	struct hz *h = hz_new(30, 16u << 20);
 	struct hz_who who = {.epoch = 1, .world = 3};
 	static const int64_t small[] = {12000};
 	static const uint32_t order[] = {2, 1, 0};
@@ -138,7 +138,7 @@ static void late_ranks(void **state)
 		hz_connect(h, r, ZD_ROLE_WORKER);
 		hz_open(h, r, 1);
 		who.rank = r;
-		assert_int_equal(hz_join(h, r, who)->credit, 4); /* (16 - 2) / 3 */
+		assert_int_equal(hz_join(h, r, who)->credit, 4); /* half of 30 - 2, for 3 */
 	}
 	hz_load_all(h, 0, 5);
 	for (int i = 0; i < 3; i++) {
