@@ -411,7 +411,7 @@ int main(int argc, char **argv)
 {
 	const struct zd_adam_params params = { .lr = 1e-4, .wd = 0.01, .b1 = 0.9, .b2 = 0.999, .eps = 1e-8 };
 	unsigned long long n = argc > 1 ? strtoull(argv[1], NULL, 0) : 100000000;
-	int repetitions = argc > 2 ? atoi(argv[2]) : 7;
+	int repetitions = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 7;
 
 	if (n < LANES * EXTENT || n > 4000000000u || repetitions < 1 || repetitions > MOST_SAMPLES) {
 		fprintf(stderr, "usage: kernel_bench [parameters [repetitions]], %d to 4e9 and 1 to %d\n", LANES * EXTENT, MOST_SAMPLES);

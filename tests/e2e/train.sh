@@ -39,7 +39,7 @@ train() {
 daemon one
 daemon two
 daemon three --set lanes.count=3
-daemon scalar --set lanes.kernels=scalar
+ZEROD_KERNELS=scalar daemon scalar
 one=127.0.0.1:$port_one two=127.0.0.1:$port_two three=127.0.0.1:$port_three scalar=127.0.0.1:$port_scalar
 
 want=$(reference --world 2)

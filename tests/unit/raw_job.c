@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/raw_job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static void ask_open(struct raw_peer *p, const char *name)
 	Zd__Pb__Open open = ZD__PB__OPEN__INIT;
 	Zd__Pb__Unit pb_unit, *ptr;
 
-	strncpy(spec.name, name, sizeof(spec.name) - 1);
+	snprintf(spec.name, sizeof(spec.name), "%s", name);
 	zd_spec_to_pb(&spec, &pb, &pb_unit, &ptr);
 	open.spec = &pb;
 	open.lane_index = 0;
