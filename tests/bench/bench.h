@@ -14,6 +14,7 @@ struct zd_bench {
 	int quick;	   /* smaller and fewer */
 	size_t params;	   /* of a step */
 	uint32_t rounds;   /* of baseline and product in turns */
+	uint32_t workers, lanes; /* only cases with so many; 0: all */
 };
 
 /* Processors of the two sides: -1 unless pinned. */

@@ -71,6 +71,11 @@ static void minimal_turn(struct zd_minserver *m, struct step_series *s)
 	zd_series_add(&s->cpu, box->cpu / TURN_STEPS * 1e9 / (double)m->params, quiet);
 }
 
+static int wanted(const struct zd_bench *b, uint32_t workers, uint32_t lanes)
+{
+	return (b->workers == 0 || b->workers == workers) && (b->lanes == 0 || b->lanes == lanes);
+}
+
 static void step_case(const struct zd_bench *b, uint32_t workers, uint32_t lanes, double target)
 {
 	struct zd_minserver m = { .workers = workers, .params = b->params, .server_cpu = zd_bench_server_cpu(b),
@@ -79,6 +84,8 @@ static void step_case(const struct zd_bench *b, uint32_t workers, uint32_t lanes
 	static struct step_series product, minimal;
 	char name[64];
 
+	if (!wanted(b, workers, lanes))
+		return;
 	memset(&product, 0, sizeof product);
 	memset(&minimal, 0, sizeof minimal);
 	zd_minserver_start(&m);
@@ -243,5 +250,6 @@ void zd_bench_wire(const struct zd_bench *b)
 {
 	for (uint32_t workers = 1; workers <= 2; workers++)
 		for (uint32_t lanes = 1; lanes <= 2; lanes++)
-			wire_case(b, workers, lanes);
+			if (wanted(b, workers, lanes))
+				wire_case(b, workers, lanes);
 }

@@ -31,7 +31,7 @@ struct choice {
 	int any;
 };
 
-enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_LIST };
+enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_WORKERS, OPT_LANES, OPT_LIST };
 
 static const struct argp_option options[] = {
 	{ "quick", OPT_QUICK, 0, 0, "Smaller and fewer samples", 0 },
@@ -40,6 +40,8 @@ static const struct argp_option options[] = {
 	{ "wait", OPT_WAIT, "SECONDS", 0, "How long to wait for a quiet machine, in all (60)", 0 },
 	{ "params", OPT_PARAMS, "N", 0, "Parameters of a step (50000000)", 0 },
 	{ "rounds", OPT_ROUNDS, "N", 0, "Turns of baseline and product (10)", 0 },
+	{ "workers", OPT_WORKERS, "N", 0, "Only cases with N workers", 0 },
+	{ "lanes", OPT_LANES, "N", 0, "Only cases with N lanes", 0 },
 	{ "list", OPT_LIST, 0, 0, "List the measurements", 0 },
 	{ 0 },
 };
@@ -94,6 +96,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_ROUNDS:
 		c->bench.rounds = (uint32_t)number(arg, 1, 100, "--rounds", state);
+		break;
+	case OPT_WORKERS:
+		c->bench.workers = (uint32_t)number(arg, 1, 2, "--workers", state);
+		break;
+	case OPT_LANES:
+		c->bench.lanes = (uint32_t)number(arg, 1, 2, "--lanes", state);
 		break;
 	case OPT_LIST:
 		list();
