@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who am I: options and the environments of the launchers, what they say and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/trainer/launch.h"
+
+/* "NAME=value" pairs, ended by NULL. */
+#define VARIABLES 12
+
+static const char *look_up(void *user, const char *name)
+{
+	const char *const *variables = user;
+	size_t length = strlen(name);
+
+	for (; *variables != NULL; variables++)
+		if (strncmp(*variables, name, length) == 0 && (*variables)[length] == '=')
+			return *variables + length + 1;
+	return NULL;
+}
+
+static int read_with(const struct zd_launch_options *options, const char *const *variables, struct zd_launch *launch, char text[300])
+{
+	return zd_launch_read(options, look_up, (void *)(uintptr_t)variables, launch, text, 300);
+}
+
+#define TORCHRUN "RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1", "TORCHELASTIC_RESTART_COUNT=4", "TORCHELASTIC_RUN_ID=abc", "MASTER_ADDR=h", "MASTER_PORT=29500"
+#define OPENMPI "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=2", "PMIX_NAMESPACE=prterun-1"
+#define SLURM "SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=0", "SLURM_JOB_ID=17"
+
+static void test_sources(void **state)
+{
+	static const struct {
+		struct zd_launch_options options; /* rank, world, local_rank, epoch, launch_id */
+		const char *variables[VARIABLES];
+		enum zd_launch_source source;
+		uint32_t rank, world, local_rank;
+		uint64_t epoch;
+		const char *launch_id;
+	} cases[] = {
+		{ { 0 }, { NULL }, ZD_LAUNCH_SINGLE, 0, 1, 0, 1, "" },
+		{ { "1", "2", NULL, NULL, NULL }, { NULL }, ZD_LAUNCH_OPTIONS, 1, 2, 0, 1, "" },
+		{ { "1", "2", "1", "7", "run" }, { NULL }, ZD_LAUNCH_OPTIONS, 1, 2, 1, 7, "run" },
+		{ { "65535", "65536", NULL, "18446744073709551615", NULL }, { NULL }, ZD_LAUNCH_OPTIONS, 65535, 65536, 0, UINT64_MAX, "" },
+		/* one source says all: nothing of the environment joins rank and world of the options */
+		{ { "1", "2", NULL, NULL, NULL }, { TORCHRUN, NULL }, ZD_LAUNCH_OPTIONS, 1, 2, 0, 1, "" },
+		{ { 0 }, { TORCHRUN, NULL }, ZD_LAUNCH_TORCHRUN, 3, 8, 1, 5, "abc" },
+		{ { NULL, NULL, "2", "9", "mine" }, { TORCHRUN, NULL }, ZD_LAUNCH_TORCHRUN, 3, 8, 2, 9, "mine" },
+		{ { 0 }, { "RANK=0", "WORLD_SIZE=1", NULL }, ZD_LAUNCH_TORCHRUN, 0, 1, 0, 1, "" },
+		{ { 0 }, { "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=29500", NULL }, ZD_LAUNCH_TORCHRUN, 0, 1, 0, 1, "h:29500" },
+		{ { 0 }, { OPENMPI, NULL }, ZD_LAUNCH_OPENMPI, 5, 6, 2, 1, "prterun-1" },
+		{ { 0 }, { "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=99", NULL }, ZD_LAUNCH_OPENMPI, 0, 2, 0, 1,
+		  "99" },
+		{ { 0 }, { SLURM, NULL }, ZD_LAUNCH_SLURM, 2, 4, 0, 1, "17" },
+		{ { 0 }, { SLURM, "SLURM_RESTART_COUNT=2", "SLURM_STEP_ID=3", NULL }, ZD_LAUNCH_SLURM, 2, 4, 0, 3, "17.3" },
+		/* a step smaller than its allocation */
+		{ { 0 }, { SLURM, "SLURM_STEP_NUM_TASKS=3", NULL }, ZD_LAUNCH_SLURM, 2, 3, 0, 1, "17" },
+		/* a shell of salloc is no task */
+		{ { 0 }, { "SLURM_NTASKS=4", "SLURM_JOB_ID=17", NULL }, ZD_LAUNCH_SINGLE, 0, 1, 0, 1, "" },
+		/* torchrun before Open MPI before Slurm */
+		{ { 0 }, { SLURM, OPENMPI, "RANK=0", "WORLD_SIZE=3", NULL }, ZD_LAUNCH_TORCHRUN, 0, 3, 0, 1, "" },
+		{ { 0 }, { SLURM, OPENMPI, NULL }, ZD_LAUNCH_OPENMPI, 5, 6, 2, 1, "prterun-1" },
+		/* empty counts as not set */
+		{ { 0 }, { "RANK=", "WORLD_SIZE=", SLURM, NULL }, ZD_LAUNCH_SLURM, 2, 4, 0, 1, "17" },
+	};
+	(void)state;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct zd_launch l;
+		char text[300] = "";
+
+		if (read_with(&cases[i].options, cases[i].variables, &l, text) != 0)
+			fail_msg("case %zu: %s", i, text);
+		if (l.source != cases[i].source || l.rank != cases[i].rank || l.world != cases[i].world ||
+		    l.local_rank != cases[i].local_rank || l.epoch != cases[i].epoch || strcmp(l.launch_id, cases[i].launch_id) != 0)
+			fail_msg("case %zu: found %s, %u of %u, local %u, epoch %llu, id %s", i, zd_launch_source_name(l.source), l.rank,
+				 l.world, l.local_rank, (unsigned long long)l.epoch, l.launch_id);
+		assert_true(l.nonce == zd_launch_hash(cases[i].launch_id));
+	}
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		struct zd_launch_options options;
+		const char *variables[VARIABLES];
+		const char *text;
+	} cases[] = {
+		{ { "1", NULL, NULL, NULL, NULL }, { TORCHRUN, NULL }, "--rank is 1 but --world is not given: expected both" },
+		{ { NULL, "2", NULL, NULL, NULL }, { TORCHRUN, NULL }, "--world is 2 but --rank is not given: expected both" },
+		{ { "2", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a rank below --world = 2, found 2" },
+		{ { "-1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '-1'" },
+		{ { "", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ''" },
+		{ { "1x", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '1x'" },
+		{ { " 1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ' 1'" },
+		{ { "0", "0", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '0'" },
+		{ { "0", "65537", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '65537'" },
+		{ { "0", "99999999999999999999", NULL, NULL, NULL },
+		  { NULL },
+		  "--world: expected a whole number from 1 to 65536, found '99999999999999999999'" },
+		{ { "1", "4", "2", NULL, NULL }, { NULL }, "--local-rank: expected a local rank of at most the rank 1, found 2" },
+		{ { NULL, NULL, NULL, "0", NULL }, { NULL }, "--epoch: expected a whole number from 1 to 18446744073709551615, found '0'" },
+		{ { NULL, NULL, NULL, "18446744073709551616", NULL },
+		  { NULL },
+		  "--epoch: expected a whole number from 1 to 18446744073709551615, found '18446744073709551616'" },
+		{ { 0 }, { "RANK=1", NULL }, "RANK is 1 but WORLD_SIZE is not given: expected both" },
+		{ { 0 }, { "WORLD_SIZE=2", NULL }, "WORLD_SIZE is 2 but RANK is not given: expected both" },
+		{ { 0 }, { "RANK=4", "WORLD_SIZE=4", NULL }, "RANK: expected a rank below WORLD_SIZE = 4, found 4" },
+		{ { 0 }, { "RANK=one", "WORLD_SIZE=4", NULL }, "RANK: expected a whole number from 0 to 65535, found 'one'" },
+		{ { 0 }, { "RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=1", NULL }, "LOCAL_RANK: expected a local rank of at most the rank 0, found 1" },
+		{ { 0 },
+		  { "RANK=0", "WORLD_SIZE=4", "TORCHELASTIC_RESTART_COUNT=-1", NULL },
+		  "TORCHELASTIC_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found '-1'" },
+		{ { 0 }, { "OMPI_COMM_WORLD_SIZE=2", NULL }, "OMPI_COMM_WORLD_SIZE is 2 but OMPI_COMM_WORLD_RANK is not given: expected both" },
+		{ { 0 }, { "SLURM_PROCID=0", NULL }, "SLURM_PROCID is 0 but SLURM_NTASKS is not given: expected both" },
+		{ { 0 },
+		  { "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=4", NULL },
+		  "SLURM_PROCID: expected a rank below SLURM_STEP_NUM_TASKS = 2, found 3" },
+		{ { 0 },
+		  { SLURM, "SLURM_RESTART_COUNT=x", NULL },
+		  "SLURM_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found 'x'" },
+	};
+	(void)state;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct zd_launch l = { .world = 77 };
+		char text[300] = "";
+
+		assert_int_equal(read_with(&cases[i].options, cases[i].variables, &l, text), -1);
+		assert_string_equal(text, cases[i].text);
+		assert_int_equal(l.world, 77); /* written only on success */
+	}
+}
+
+static void test_long_id(void **state)
+{
+	char id[ZD_LAUNCH_ID_MAX + 2], text[300];
+	static const char *const none[] = { NULL };
+	struct zd_launch_options options = { .launch_id = id };
+	struct zd_launch l;
+	(void)state;
+
+	memset(id, 'a', sizeof(id));
+	id[ZD_LAUNCH_ID_MAX] = 0;
+	assert_int_equal(read_with(&options, none, &l, text), 0);
+	assert_string_equal(l.launch_id, id);
+	id[ZD_LAUNCH_ID_MAX] = 'a';
+	id[ZD_LAUNCH_ID_MAX + 1] = 0;
+	assert_int_equal(read_with(&options, none, &l, text), -1);
+	assert_string_equal(text, "--launch-id: expected at most 255 bytes, found 256");
+}
+
+static void test_process_environment(void **state)
+{
+	struct zd_launch_options options = { 0 };
+	struct zd_launch l;
+	char text[300];
+	(void)state;
+
+	assert_int_equal(setenv("RANK", "1", 1) | setenv("WORLD_SIZE", "3", 1), 0);
+	assert_int_equal(zd_launch_read(&options, NULL, NULL, &l, text, sizeof(text)), 0);
+	assert_int_equal(l.rank, 1);
+	assert_int_equal(l.world, 3);
+}
+
+static void test_hash(void **state)
+{
+	/* From the authors' test vectors (draft-eastlake-fnv). */
+	(void)state;
+	assert_true(zd_launch_hash("") == 0xcbf29ce484222325u);
+	assert_true(zd_launch_hash("a") == 0xaf63dc4c8601ec8cu);
+	assert_true(zd_launch_hash("foobar") == 0x85944171f73967e8u);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sources),		    cmocka_unit_test(test_refusals), cmocka_unit_test(test_long_id),
+		cmocka_unit_test(test_process_environment), cmocka_unit_test(test_hash),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
