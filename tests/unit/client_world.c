@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client_world.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +31,6 @@ struct pipe {
 
 struct wire {
 	uint8_t open; /* both ends believe in it */
-	uint8_t half; /* the session is gone, the lane does not know */
 	uint8_t close_after; /* the lane closes when the pipe is empty */
 	uint32_t lane;
 	uint32_t gen;
@@ -44,7 +44,7 @@ struct peer {
 	struct wire wire[LINKS];
 	struct cw_result *results;
 	uint32_t requests;
-	uint32_t generation;
+	uint8_t muted;
 };
 
 struct lane {
@@ -55,7 +55,6 @@ struct lane {
 	uint32_t first, count;
 	uint8_t used[CONNS];
 	uint32_t gen;
-	uint8_t frozen;
 };
 
 struct cw_world {
@@ -65,7 +64,7 @@ struct cw_world {
 	struct peer peer[CW_PEERS];
 	struct lane lane[CW_LANES];
 	double sums[EVENTS][ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS];
-	uint64_t epoch;
+	size_t heap, heap_peak;
 };
 
 uint64_t cw_random(struct cw_world *w)
@@ -170,7 +169,7 @@ static struct wire *wire_of(struct cw_world *w, uint32_t lane, struct zd_conn_id
 		for (uint32_t s = 0; s < LINKS; s++) {
 			struct wire *x = &w->peer[p].wire[s];
 
-			if ((x->open || x->half) && x->lane == lane && x->id.slot == id.slot && x->id.gen == id.gen)
+			if (x->open && x->lane == lane && x->id.slot == id.slot && x->id.gen == id.gen)
 				return x;
 		}
 	return NULL;
@@ -257,17 +256,15 @@ static void wire_down(struct cw_world *w, uint32_t peer, uint32_t slot, const ch
 	struct wire *x = &w->peer[peer].wire[slot];
 	struct zd_session_event down = {.type = ZD_SE_DOWN, .slot = slot, .gen = x->gen, .u.down.text = text};
 	struct zd_event closed = {.type = ZD_EV_CLOSED, .u.closed.id = x->id};
-	int tell = x->open;
 
-	if (!x->open && !x->half)
+	if (!x->open)
 		return;
-	x->open = x->half = 0;
+	x->open = 0;
 	drain(&x->up);
 	drain(&x->down);
 	w->lane[x->lane].used[x->id.slot] = 0;
 	lane_step(w, x->lane, &closed);
-	if (tell)
-		peer_step(w, peer, &down);
+	peer_step(w, peer, &down);
 }
 
 static void connect_wire(struct cw_world *w, uint32_t peer, const struct zd_session_action *a)
@@ -275,13 +272,11 @@ static void connect_wire(struct cw_world *w, uint32_t peer, const struct zd_sess
 	struct wire *x = &w->peer[peer].wire[a->slot];
 	uint32_t per = w->config.lanes / w->config.daemons, index = a->u.connect.daemon * per + a->u.connect.lane, slot = 0;
 	struct lane *l = &w->lane[index];
-	struct zd_event conn = {.type = ZD_EV_CONN, .u.conn = {.role = ZD_ROLE_WORKER, .features = ZD_FEATURE_PAYLOAD_CRC, .peer = "test"}};
+	struct zd_event conn = {.type = ZD_EV_CONN, .u.conn = {.role = peer < w->config.peers - w->config.readers ? ZD_ROLE_WORKER : ZD_ROLE_READER, .features = ZD_FEATURE_PAYLOAD_CRC, .peer = "test"}};
 	struct zd_session_event up = {.type = ZD_SE_UP, .slot = a->slot, .gen = a->gen,
 				      .u.up = {.greeted = 1, .lane_count = per, .features = ZD_FEATURE_PAYLOAD_CRC}};
 
 	assert_true(a->slot < LINKS && !x->open);
-	if (x->half)
-		wire_down(w, peer, a->slot, "");
 	while (slot < CONNS && l->used[slot])
 		slot++;
 	assert_true(slot < CONNS);
@@ -333,23 +328,32 @@ static void peer_step(struct cw_world *w, uint32_t index, struct zd_session_even
 
 static void *allocate(void *ctx, size_t size)
 {
-	(void)ctx;
-	return aligned_alloc(64, (size + 64) & ~(size_t)63);
+	struct cw_world *w = ctx;
+	void *memory = aligned_alloc(64, (size + 64) & ~(size_t)63);
+
+	w->heap += malloc_usable_size(memory);
+	if (w->heap > w->heap_peak)
+		w->heap_peak = w->heap;
+	return memory;
 }
 
 static void release(void *ctx, void *memory)
 {
-	(void)ctx;
+	struct cw_world *w = ctx;
+
+	w->heap -= malloc_usable_size(memory);
 	free(memory);
 }
 
 static void peer_begin(struct cw_world *w, uint32_t index)
 {
 	static const char *const names[] = {"one:1", "two:2", "three:3", "four:4"};
+	uint32_t workers = w->config.peers - w->config.readers, rivals = w->config.rivals;
 	struct zd_session_config config = {
-		.spec = &w->config.spec, .daemons = names, .daemon_count = w->config.daemons, .rank = index, .world = w->config.peers,
-		.epoch = w->epoch, .launch = 77 + w->epoch, .process = cw_random(w), .seed = cw_random(w), .gather_bytes_max = w->config.gather_bytes_max,
-		.prefetch = w->config.prefetch, .create = 1, .features = ZD_FEATURE_PAYLOAD_CRC, .alloc = allocate, .release = release, .now = w->now,
+		.spec = &w->config.spec, .daemons = names, .daemon_count = w->config.daemons, .rank = rivals || index >= workers ? 0 : index,
+		.world = rivals ? 1 : index < workers ? workers : 0, .epoch = rivals ? index + 1 : 1, .launch = rivals ? index + 5 : 5,
+		.process = cw_random(w), .seed = cw_random(w), .gather_bytes_max = w->config.gather_bytes_max, .prefetch = w->config.prefetch,
+		.create = 1, .features = ZD_FEATURE_PAYLOAD_CRC, .alloc = allocate, .release = release, .alloc_ctx = w, .now = w->now,
 	};
 
 	w->peer[index].session = zd_session_new(&config);
@@ -364,7 +368,6 @@ struct cw_world *cw_new(const struct cw_config *config)
 	w->config = *config;
 	w->random = config->seed ? config->seed : 1;
 	w->now = ZD_SEC(1);
-	w->epoch = 1;
 	for (uint32_t i = 0; i < config->lanes; i++) {
 		w->lane[i].slab = aligned_alloc(4096, SLAB);
 		w->lane[i].actions = malloc(sizeof(struct zd_actions));
@@ -444,11 +447,6 @@ void cw_cut(struct cw_world *w, uint32_t peer, uint32_t lane)
 			wire_down(w, peer, s, "cut");
 }
 
-void cw_freeze(struct cw_world *w, uint32_t lane, int frozen)
-{
-	w->lane[lane].frozen = (uint8_t)frozen;
-}
-
 void cw_wipe(struct cw_world *w, uint32_t lane)
 {
 	for (uint32_t p = 0; p < w->config.peers; p++)
@@ -456,20 +454,22 @@ void cw_wipe(struct cw_world *w, uint32_t lane)
 	lane_begin(w, lane);
 }
 
-void cw_replace(struct cw_world *w, uint32_t peer, uint64_t epoch)
+void cw_mute(struct cw_world *w, uint32_t peer, int muted)
 {
-	struct peer *p = &w->peer[peer];
+	w->peer[peer].muted = (uint8_t)muted;
+}
 
-	w->epoch = epoch;
-	for (uint32_t s = 0; s < LINKS; s++) {
-		if (!p->wire[s].open)
-			continue;
-		p->wire[s].open = 0;
-		p->wire[s].half = 1;
-		drain(&p->wire[s].up);
-	}
-	stop_peer(w, peer);
-	peer_begin(w, peer);
+size_t cw_heap(const struct cw_world *w)
+{
+	return w->heap;
+}
+
+size_t cw_heap_peak(struct cw_world *w)
+{
+	size_t peak = w->heap_peak;
+
+	w->heap_peak = w->heap;
+	return peak;
 }
 
 /* ---------------------------------------------------------------- turns */
@@ -524,7 +524,7 @@ static int deliver(struct cw_world *w, uint32_t peer, uint32_t slot)
 	uint32_t gen = x->gen;
 	int n;
 
-	if (!x->open || w->lane[x->lane].frozen)
+	if (!x->open || w->peer[peer].muted)
 		return 0;
 	if (x->close_after && x->down.at == x->down.len) {
 		wire_down(w, peer, slot, "closed by the lane");

@@ -25,8 +25,9 @@ struct cw_world;
 struct cw_config {
 	struct zd_spec spec;
 	uint32_t lanes, daemons; /* lanes are spread evenly over the daemons */
-	uint32_t peers;		 /* workers, world = peers */
-	uint32_t micro_batches;
+	uint32_t peers;		 /* sessions */
+	uint32_t readers;	 /* so many of them, the last ones; the others are the world */
+	uint8_t rivals;		 /* each is rank 0 of a world of 1, in the epoch of its number + 1 */
 	uint32_t prefetch;
 	uint64_t gather_bytes_max;
 	uint64_t seed;
@@ -51,9 +52,10 @@ int cw_turn(struct cw_world *w);
 void cw_cut(struct cw_world *w, uint32_t peer, uint32_t lane);
 /* The lane's process dies and comes back empty. */
 void cw_wipe(struct cw_world *w, uint32_t lane);
-/* A peer vanishes without a word (its connections stay half open), and a new session of a higher epoch takes its place. */
-void cw_replace(struct cw_world *w, uint32_t peer, uint64_t epoch);
-/* Stops delivering to and from a lane, or starts again. */
-void cw_freeze(struct cw_world *w, uint32_t lane, int frozen);
+/* Nothing that the peer sends arrives any more, and nothing reaches it; or again. */
+void cw_mute(struct cw_world *w, uint32_t peer, int muted);
+/* Heap bytes that sessions hold: now, and most since the last call. */
+size_t cw_heap(const struct cw_world *w);
+size_t cw_heap_peak(struct cw_world *w);
 
 #endif

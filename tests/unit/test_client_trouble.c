@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions against real lane cores when something goes wrong: each worker gets the right word for it, and a higher epoch goes on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client_world.h"
+#include "server/kernel/kernel.h"
+
+#define UNITS 3
+
+static struct zd_unit_spec units[UNITS] = {{"first", 90000, 0}, {"frozen", 5000, 1}, {"last", 30000, 0}};
+static uint16_t zeros[90000], ones[90000];
+
+static struct cw_config config_of(uint32_t peers)
+{
+	return (struct cw_config){
+		.spec = {.name = "job", .optimizer = ZD_OPT_ADAMW, .grad_codec = ZD_CODEC_BF16, .extent_elems = 8192, .lease_ms = 3000,
+			 .unit_count = UNITS, .units = units},
+		.lanes = 2, .daemons = 2, .peers = peers, .prefetch = 1, .seed = 21, .piece_max = 50000,
+	};
+}
+
+static struct cw_result *ask(struct cw_world *w, uint32_t peer, enum zd_session_event_type type, uint32_t unit)
+{
+	struct zd_session_event ev = {.type = type, .u.gather.unit = unit};
+
+	return cw_request(w, peer, &ev);
+}
+
+static void must(struct cw_world *w, struct cw_result *r)
+{
+	cw_wait(w, r);
+	if (r->status != ZEROD_OK)
+		fail_msg("status %d: %s", r->status, r->text);
+}
+
+static void load(struct cw_world *w, uint32_t peer)
+{
+	for (uint32_t u = 0; u < UNITS; u++) {
+		struct zd_session_event ev = {.type = ZD_SE_REQ_LOAD, .u.load = {u, ZD_CODEC_BF16, zeros}};
+
+		must(w, cw_request(w, peer, &ev));
+	}
+	must(w, ask(w, peer, ZD_SE_REQ_SEAL, 0));
+}
+
+static struct cw_result *push(struct cw_world *w, uint32_t peer, uint32_t unit)
+{
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .u.push = {.unit = unit, .micro = 0, .micro_batches = 1, .data = ones}};
+
+	return cw_request(w, peer, &ev);
+}
+
+static struct cw_result *step(struct cw_world *w, uint32_t peer, double lr)
+{
+	struct zd_session_event ev = {
+		.type = ZD_SE_REQ_STEP,
+		.u.step = {.hyper = {.lr = lr, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .loss_scale = 1}, .micro_batches = 1}};
+
+	return cw_request(w, peer, &ev);
+}
+
+static struct cw_world *begin(const struct cw_config *config, uint32_t workers)
+{
+	struct cw_result *r[CW_PEERS];
+	struct cw_world *w = cw_new(config);
+
+	for (size_t i = 0; i < 90000; i++)
+		ones[i] = 0x3f80;
+	for (uint32_t p = 0; p < workers; p++)
+		r[p] = ask(w, p, ZD_SE_REQ_CONNECT, 0);
+	for (uint32_t p = 0; p < workers; p++)
+		must(w, r[p]);
+	load(w, 0);
+	return w;
+}
+
+static void one_round(struct cw_world *w, uint32_t first, uint32_t peers)
+{
+	struct cw_result *r[CW_PEERS];
+
+	for (uint32_t p = first; p < first + peers; p++) {
+		push(w, p, 0);
+		push(w, p, 2);
+		r[p] = step(w, p, 0.5);
+	}
+	for (uint32_t p = first; p < first + peers; p++)
+		must(w, r[p]);
+}
+
+/* A higher epoch takes over in the middle of a round; the old worker is told, adds nothing, and does not come back. */
+static void test_stale(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w;
+	struct cw_result *r;
+	struct zd_session_view view;
+	struct zerod_step_result result;
+
+	(void)state;
+	config.rivals = 1;
+	w = begin(&config, 1);
+	one_round(w, 0, 1);
+	push(w, 0, 0);
+	must(w, ask(w, 1, ZD_SE_REQ_CONNECT, 0));
+	zd_session_view(cw_session(w, 1), &view);
+	assert_int_equal(view.decided, 1);
+	r = push(w, 0, 2);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_STALE);
+	assert_non_null(strstr(r->text, "epoch 2"));
+	one_round(w, 1, 1);
+	zd_session_result(cw_session(w, 1), &result);
+	assert_int_equal(result.round, 2);
+	assert_true(result.norm * result.norm < 120000.5 && result.norm * result.norm > 119999.5); /* each element once */
+	cw_free(w);
+}
+
+/* A rank falls silent while the other waits for it. */
+static void test_lease(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w = begin(&config, 2);
+	zd_time before;
+	struct cw_result *r;
+
+	(void)state;
+	one_round(w, 0, 2);
+	before = cw_now(w);
+	cw_mute(w, 1, 1);
+	push(w, 0, 0);
+	push(w, 0, 2);
+	r = step(w, 0, 0.5);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_ABORTED);
+	assert_non_null(strstr(r->text, "rank 1"));
+	assert_true(cw_now(w) - before <= ZD_MS(3000 + 750 + 10)); /* the lease, from when it was last heard */
+	cw_free(w);
+}
+
+static void test_parameters_differ(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w = begin(&config, 2);
+	struct cw_result *a, *b;
+
+	(void)state;
+	for (uint32_t p = 0; p < 2; p++) {
+		push(w, p, 0);
+		push(w, p, 2);
+	}
+	a = step(w, 0, 0.5);
+	b = step(w, 1, 0.25);
+	cw_wait(w, a);
+	cw_wait(w, b);
+	assert_int_equal(a->status, ZEROD_ERR_ABORTED);
+	assert_int_equal(b->status, ZEROD_ERR_ABORTED);
+	assert_non_null(strstr(a->text, "lr"));
+	assert_non_null(strstr(a->text, "0.25"));
+	assert_non_null(strstr(b->text, "rank 0"));
+	cw_free(w);
+}
+
+/* A daemon that lost its memory is named; nothing is created anew behind the trainer's back. */
+static void test_lost(void **state)
+{
+	struct cw_config config = config_of(1);
+	struct cw_world *w = begin(&config, 1);
+	struct cw_result *r;
+
+	(void)state;
+	one_round(w, 0, 1);
+	cw_wipe(w, 1);
+	push(w, 0, 0);
+	push(w, 0, 2);
+	r = step(w, 0, 0.5);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_LOST);
+	assert_non_null(strstr(r->text, "lane 1 (two:2"));
+	cw_free(w);
+}
+
+/* The same seen by a worker of a later launch. */
+static void test_lost_before_the_launch(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w;
+	struct cw_result *r;
+
+	(void)state;
+	config.rivals = 1;
+	w = begin(&config, 1);
+	one_round(w, 0, 1);
+	cw_wipe(w, 1);
+	r = ask(w, 1, ZD_SE_REQ_CONNECT, 0);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_LOST);
+	cw_free(w);
+}
+
+static void test_nan_is_skipped(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w = begin(&config, 2);
+	struct zerod_step_result result;
+	uint16_t *bad = malloc(2 * 90000);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .u.push = {.unit = 0, .micro_batches = 1, .data = bad}};
+	struct cw_result *a, *b;
+
+	(void)state;
+	memcpy(bad, ones, 2 * 90000);
+	bad[88888] = 0x7fc0;
+	push(w, 0, 0);
+	cw_request(w, 1, &ev);
+	for (uint32_t p = 0; p < 2; p++)
+		push(w, p, 2);
+	a = step(w, 0, 0.5);
+	b = step(w, 1, 0.5);
+	must(w, a);
+	must(w, b);
+	zd_session_result(cw_session(w, 0), &result);
+	assert_int_equal(result.skipped, 1);
+	assert_int_equal(result.step, 0);
+	assert_int_equal(result.round, 1);
+	assert_int_equal(result.bad_unit, 0);
+	assert_int_equal(result.bad_element, 88888);
+	assert_int_equal(result.bad_rank, 1);
+	one_round(w, 0, 2);
+	free(bad);
+	cw_free(w);
+}
+
+/* A reader sees one version of a unit at a time, and pays for it only when it changed. */
+static void test_reader(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct zerod_stats before, after;
+	struct cw_world *w;
+	struct cw_result *r;
+	uint16_t first;
+
+	(void)state;
+	config.readers = 1;
+	w = begin(&config, 1);
+	must(w, ask(w, 1, ZD_SE_REQ_CONNECT, 0));
+	r = ask(w, 1, ZD_SE_REQ_GATHER, 0);
+	must(w, r);
+	assert_int_equal(r->weights[5], 0);
+	cw_request(w, 1, &(struct zd_session_event){.type = ZD_SE_REQ_RELEASE, .u.gather = {0, 1}});
+	zd_session_stats(cw_session(w, 1), &before);
+	must(w, ask(w, 1, ZD_SE_REQ_GATHER, 0));
+	zd_session_stats(cw_session(w, 1), &after);
+	assert_int_equal(after.payload_received, before.payload_received);
+	cw_request(w, 1, &(struct zd_session_event){.type = ZD_SE_REQ_RELEASE, .u.gather = {0, 1}});
+	one_round(w, 0, 1);
+	r = ask(w, 1, ZD_SE_REQ_GATHER, 0);
+	must(w, r);
+	first = r->weights[0];
+	assert_int_not_equal(first, 0);
+	for (uint32_t i = 0; i < 90000; i++)
+		assert_int_equal(r->weights[i], first);
+	r = push(w, 1, 0);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_STATE);
+	cw_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_lease),
+		cmocka_unit_test(test_parameters_differ),
+		cmocka_unit_test(test_lost),
+		cmocka_unit_test(test_lost_before_the_launch),
+		cmocka_unit_test(test_nan_is_skipped),
+		cmocka_unit_test(test_reader),
+	};
+
+	zd_kernels_thread_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
