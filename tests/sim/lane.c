@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A core and what the shell does for it: one event in, its actions carried out in order, kernels at once and reported before anything else. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/world.h"
+
+#define DAEMON "sim"
+#define RESULTS_MAX 8192u
+
+/* Room for the windows, and a few times the planes: more than enough for the models of these worlds. */
+static uint64_t slab_bytes(const struct sim_world *w)
+{
+	uint64_t elements = 0;
+
+	for (uint32_t u = 0; u < w->config.spec.unit_count; u++)
+		elements += w->config.units[u].numel + 2 * SIM_EXTENT;
+	return (uint64_t)w->config.windows * ZD_PAYLOAD_MAX + elements * 24 + (4u << 20);
+}
+
+static struct zd_core_config core_config(const struct sim_lane *lane)
+{
+	const struct sim_world *w = lane->world;
+
+	return (struct zd_core_config){
+		.lane = lane->lane,
+		.max_conns = w->config.max_conns,
+		.max_jobs = 1,
+		.windows = w->config.windows,
+		.uuid_seed = sim_mix(w->config.seed + 1000 * lane->index + lane->life),
+		.slab = lane->slab,
+		.slab_bytes = slab_bytes(w),
+		.daemon = DAEMON,
+		.kernels = "scalar",
+		.now = w->now,
+	};
+}
+
+void sim_lane_init(struct sim_lane *lane)
+{
+	lane->conns = sim_alloc(lane->world->config.max_conns * sizeof(struct sim_conn *));
+	lane->result_cap = 64;
+	lane->results = sim_alloc(lane->result_cap * sizeof(*lane->results));
+	lane->disk.last = &lane->disk.first;
+}
+
+void sim_lane_start(struct sim_lane *lane)
+{
+	struct zd_core_config config = core_config(lane);
+
+	lane->life++;
+	lane->arena = sim_alloc((zd_core_arena_bytes(&config) + 127) / 64 * 64);
+	/* Fresh pages, as the system gives them; the core aligns nothing itself. */
+	if (posix_memalign(&lane->slab, 4096, slab_bytes(lane->world)) != 0)
+		abort();
+	config.slab = lane->slab;
+	lane->tick_at = ZD_TIME_NEVER;
+	lane->idle_due = 0;
+	lane->result_first = lane->result_count = 0;
+	lane->core = zd_core_init((void *)(((uintptr_t)lane->arena + 63) / 64 * 64), &config);
+	lane->known = 0;
+	memset(&lane->view, 0, sizeof(lane->view));
+}
+
+static void stop(struct sim_lane *lane)
+{
+	free(lane->arena);
+	free(lane->slab);
+	lane->arena = lane->slab = NULL;
+	lane->core = NULL;
+	lane->life++;
+}
+
+void sim_lane_fini(struct sim_lane *lane)
+{
+	stop(lane);
+	sim_disk_fini(lane);
+	free(lane->conns);
+	free(lane->results);
+}
+
+void sim_lane_crash(struct sim_lane *lane, int silent, int keep_percent, zd_time down)
+{
+	struct sim_world *w = lane->world;
+
+	if (!lane->core)
+		return;
+	w->crashes++;
+	sim_trace(w, "lane %u crashes", lane->index);
+	for (uint32_t i = 0; i < w->config.max_conns; i++)
+		if (lane->conns[i])
+			sim_server_gone(lane->conns[i], silent);
+	stop(lane);
+	lane->known = 0;
+	if (w->config.level == SIM_NONE) {
+		lane->lost = 1;
+		lane->joined = (struct zd_ballot){0};
+		lane->planes_checked = 0;
+	}
+	sim_disk_crash(lane, keep_percent);
+	sim_at(w, w->now + down, SIM_E_RESTART, lane, lane->life);
+}
+
+/* ---------------------------------------------------------------- kernels */
+
+static void widen(const struct zd_kernels *k, const struct zd_kernel_call *c)
+{
+	if (c->form == ZD_FORM_FP32)
+		memcpy(c->dst, c->a, (size_t)c->n * sizeof(float));
+	else
+		k->widen[c->form == ZD_FORM_BF16_2](c->dst, c->a, c->b, c->n);
+}
+
+static void adam(const struct zd_kernels *k, const struct zd_kernel_call *c)
+{
+	struct zd_adam_params params = {.lr = c->hyper.lr, .wd = c->hyper.weight_decay, .b1 = c->hyper.beta1, .b2 = c->hyper.beta2,
+					.eps = c->hyper.eps, .l2 = c->l2};
+	struct zd_adam_consts consts;
+
+	zd_adam_consts_init(&consts, &params, c->step, c->scale);
+	k->adam[c->form](c->hi, c->lo, c->m, c->v, c->a, c->b, c->n, &consts);
+}
+
+static void kernel(const struct zd_kernel_call *c, struct sim_kernel_result *out)
+{
+	static uint16_t thrown_away[ZD_EXTENT_ELEMS_MAX];
+	const struct zd_kernels *k = zd_kernels_scalar();
+	double *sums = c->want_sums ? out->sums : NULL;
+
+	memset(&out->r, 0, sizeof(out->r));
+	out->token = c->token;
+	out->has_sums = c->want_sums;
+	switch (c->op) {
+	case ZD_KERNEL_ACC_SET: k->acc_set[c->codec](c->dst, c->a, c->n, sums, &out->r); return;
+	case ZD_KERNEL_ACC_ADD: k->acc_add[c->codec](c->dst, c->a, c->n, sums, &out->r); return;
+	case ZD_KERNEL_NORM_1: k->norm_bf16_1(c->a, c->n, out->sums, &out->r); return;
+	case ZD_KERNEL_NORM_2: k->norm_bf16_2(c->a, c->b, c->n, out->sums, &out->r); return;
+	case ZD_KERNEL_ADAM: adam(k, c); return;
+	case ZD_KERNEL_SPLIT: k->split[c->codec](c->hi, c->lo, c->a, c->n, &out->r); return;
+	case ZD_KERNEL_SPLIT_HI: k->split[c->codec](c->hi, thrown_away, c->a, c->n, &out->r); return;
+	case ZD_KERNEL_MERGE: k->merge(c->dst, c->hi, c->lo, c->n); return;
+	case ZD_KERNEL_WIDEN: widen(k, c); return;
+	}
+}
+
+/* ---------------------------------------------------------------- actions */
+
+static struct sim_conn *find(struct sim_lane *lane, struct zd_conn_id id)
+{
+	struct sim_conn *c = id.slot < lane->world->config.max_conns ? lane->conns[id.slot] : NULL;
+
+	return c && c->id.gen == id.gen ? c : NULL;
+}
+
+static void act_send(struct sim_lane *lane, const struct zd_action *a)
+{
+	struct sim_conn *c = find(lane, a->u.send.id);
+
+	if (!c || c->server_closing)
+		return; /* CLOSED gives its memory back */
+	sim_send(c, 0, lane->world->actions->bytes + a->u.send.frame, a->u.send.frame_len, a->u.send.payload, a->u.send.payload_len,
+		 a->u.send.token);
+}
+
+static void act_kernel(struct sim_lane *lane, const struct zd_action *a)
+{
+	uint32_t at = lane->result_first + lane->result_count;
+
+	if (at == lane->result_cap) {
+		struct sim_kernel_result *old = lane->results;
+
+		lane->result_cap *= 2;
+		lane->results = sim_alloc(lane->result_cap * sizeof(*old));
+		memcpy(lane->results, old, lane->result_cap / 2 * sizeof(*old));
+		free(old);
+	}
+	kernel(&a->u.kernel, &lane->results[at]);
+	lane->result_count++;
+}
+
+static void act_log(struct sim_lane *lane, const struct zd_action *a)
+{
+	struct sim_world *w = lane->world;
+
+	if (w->config.verbose)
+		printf("%12.6f    lane %u: %s\n", (double)w->now / 1e9, lane->index, (const char *)w->actions->bytes + a->u.log.text);
+}
+
+static void carry_out(struct sim_lane *lane)
+{
+	const struct zd_actions *actions = lane->world->actions;
+
+	for (uint32_t i = 0; i < actions->count; i++) {
+		const struct zd_action *a = &actions->item[i];
+		struct sim_conn *c;
+
+		switch (a->type) {
+		case ZD_ACT_SEND: act_send(lane, a); break;
+		case ZD_ACT_CLOSE:
+			c = find(lane, a->u.close.id);
+			if (c)
+				sim_server_close(c, a->u.close.flush);
+			break;
+		case ZD_ACT_KERNEL: act_kernel(lane, a); break;
+		case ZD_ACT_STORE: sim_disk_submit(lane, a); break;
+		case ZD_ACT_RELEASE: break;
+		case ZD_ACT_LOG: act_log(lane, a); break;
+		}
+	}
+}
+
+static void step(struct sim_lane *lane, struct zd_event *event)
+{
+	event->now = lane->world->now;
+	zd_core_step(lane->core, event, lane->world->actions);
+	carry_out(lane);
+}
+
+static void schedule(struct sim_lane *lane)
+{
+	struct sim_world *w = lane->world;
+	zd_time at = zd_core_deadline(lane->core);
+
+	if (at != ZD_TIME_NEVER && at < lane->tick_at) {
+		lane->tick_at = at;
+		sim_at(w, at, SIM_E_LANE_TICK, lane, lane->life);
+	}
+	if (zd_core_wants_idle(lane->core) && !lane->idle_due) {
+		lane->idle_due = 1;
+		sim_after(w, w->config.latency, SIM_E_LANE_IDLE, lane, lane->life);
+	}
+	for (uint32_t i = 0; i < w->config.max_conns; i++)
+		if (lane->conns[i])
+			sim_kick(lane->conns[i]);
+}
+
+void sim_lane_feed(struct sim_lane *lane, struct zd_event *event)
+{
+	if (!lane->core || lane->world->failure[0])
+		return;
+	step(lane, event);
+	while (lane->result_count > 0) {
+		struct sim_kernel_result result = lane->results[lane->result_first];
+		struct zd_event done = {.type = ZD_EV_KERNEL};
+
+		lane->result_first++;
+		if (--lane->result_count == 0)
+			lane->result_first = 0;
+		done.u.kernel.token = result.token;
+		done.u.kernel.nonfinite = result.r.nonfinite;
+		done.u.kernel.first_nonfinite = result.r.first_nonfinite;
+		done.u.kernel.block_sums = result.has_sums ? result.sums : NULL;
+		step(lane, &done);
+	}
+	sim_check_lane(lane);
+	schedule(lane);
+}
+
+static void restart(struct sim_lane *lane)
+{
+	sim_lane_start(lane);
+	sim_trace(lane->world, "lane %u restarts", lane->index);
+	if (lane->world->config.level == SIM_DURABLE)
+		sim_disk_restore(lane);
+	sim_check_restart(lane);
+	schedule(lane);
+}
+
+void sim_lane_event(struct sim_world *w, const struct sim_event *e)
+{
+	struct sim_lane *lane = e->object;
+	struct zd_event ev = {0};
+
+	(void)w;
+	if (e->life != lane->life)
+		return;
+	if (e->kind == SIM_E_RESTART) {
+		restart(lane);
+		return;
+	}
+	if (!lane->core)
+		return;
+	switch (e->kind) {
+	case SIM_E_LANE_TICK:
+		lane->tick_at = ZD_TIME_NEVER;
+		if (zd_core_deadline(lane->core) > w->now) {
+			schedule(lane);
+			return;
+		}
+		ev.type = ZD_EV_TICK;
+		break;
+	case SIM_E_LANE_IDLE:
+		lane->idle_due = 0;
+		if (!zd_core_wants_idle(lane->core))
+			return;
+		ev.type = ZD_EV_IDLE;
+		break;
+	default:
+		if (!sim_disk_done(lane, &ev.u.stored.token))
+			return;
+		ev.type = ZD_EV_STORED;
+		break;
+	}
+	sim_lane_feed(lane, &ev);
+}
