@@ -42,7 +42,7 @@ void hz_send_join(struct hz *h, uint32_t slot, struct hz_who who)
 
 	m.ballot = &b;
 	m.launch = who.launch;
-	m.process = who.process ? who.process : 100 + who.rank + 1000 * who.epoch;
+	m.process = who.process ? who.process : 100 + who.rank;
 	m.rank = who.rank;
 	m.world = who.world;
 	m.link = who.link;
