@@ -154,7 +154,7 @@ static void test_norm(void **state)
 
 		for (size_t i = 0; i < DIM; i++)
 			square += (double)x[row * DIM + i] * (double)x[row * DIM + i];
-		double expected = 1.0 / sqrt(square / DIM + (double)ZD_OPS_NORM_EPSILON);
+		double expected = 1.0 / sqrt(square / (double)DIM + (double)ZD_OPS_NORM_EPSILON);
 		/* 13 additions of squares, then a division, a sum, a root, a division; two products for the output. */
 		assert_close("inverse", (double)row, (double)inverse[row], expected, 20 * UNIT_ROUNDOFF * expected);
 		for (size_t i = 0; i < DIM; i++) {

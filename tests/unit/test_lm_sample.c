@@ -156,7 +156,7 @@ static void check_odds(struct store *store, double temperature)
 	}
 	/* Chi-square with 255 degrees of freedom: mean 255, deviation 22.6; the seeds are fixed, so this passes always or never. */
 	for (int byte = 0; byte < 256; byte++) {
-		double expected = DRAWS * weight[byte] / total;
+		double expected = (double)DRAWS * weight[byte] / total;
 
 		chi += (count[byte] - expected) * (count[byte] - expected) / expected;
 	}
