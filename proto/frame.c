@@ -330,7 +330,7 @@ void zd_reader_skip(struct zd_reader *r)
 		begin_payload(r, NULL);
 		return;
 	}
-	ZD_ASSERT(r->state == PAYLOAD || r->state == DONE);
+	ZD_ASSERT(r->state == PAYLOAD || r->state == DONE || r->state == FAILED);
 	r->payload = NULL;
 	r->window = (struct zd_span){NULL, 0};
 }

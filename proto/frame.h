@@ -122,7 +122,7 @@ int zd_reader_next(struct zd_reader *r) ZD_MUST_USE;
 /* After ZD_READER_HEAD with payload_len > 0: where the payload goes (payload_len bytes, lent until FRAME, error or the owner's end), or
  * that it is thrown away (its checksum is verified all the same).  Bytes that are there already are copied to their place; zd_reader_next
  * then tells whether they were all.  zd_reader_skip may also come while a payload is being received: the place is given back, the window
- * is void, and the rest of the payload is thrown away. */
+ * is void, and the rest of the payload is thrown away.  After an error it does nothing more than that. */
 void zd_reader_payload(struct zd_reader *r, uint8_t *place);
 void zd_reader_skip(struct zd_reader *r);
 
