@@ -18,13 +18,17 @@ void zd_outbox_init(struct zd_outbox *o, void *ring)
 	o->pending_bytes = 0;
 }
 
+static int in_ring(const struct zd_outbox *o, const void *at)
+{
+	return (const uint8_t *)at >= o->ring && (const uint8_t *)at < o->ring + ZD_OUTBOX_BYTES;
+}
+
 static void add_buf(struct zd_outbox *o, const uint8_t *base, uint32_t len)
 {
 	uv_buf_t *last = o->buf_count ? &o->bufs[o->buf_count - 1] : NULL;
 
-	/* Only ring bytes can touch: a payload that happens to end where the ring begins must not be joined with it. */
-	if (last && (const uint8_t *)last->base + last->len == base && base > o->ring && base < o->ring + ZD_OUTBOX_BYTES &&
-	    (const uint8_t *)last->base >= o->ring) {
+	/* Only ring bytes are joined: a payload that happens to touch them stays a payload. */
+	if (last && in_ring(o, last->base) && in_ring(o, base) && (const uint8_t *)last->base + last->len == base) {
 		last->len += len;
 		return;
 	}

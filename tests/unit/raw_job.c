@@ -8,6 +8,20 @@
 #include "proto/crc32c.h"
 #include "proto/spec.h"
 
+const struct zd_hyper raw_job_hyper = {
+	.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
+
+float raw_job_weight(uint32_t k)
+{
+	return (float)(k % 1000) * 0.001f;
+}
+
+/* Around 0.01, twice as large every 64 elements for a while: the norm, and with it the scale, differs from round to round. */
+uint16_t raw_job_grad(uint64_t round, uint32_t k)
+{
+	return (uint16_t)(0x3c00 + (k + 37 * round) % (64 * round));
+}
+
 static void ask_open(struct raw_peer *p, const char *name)
 {
 	struct zd_unit_spec unit = {.name = "w", .numel = RAW_JOB_NUMEL};
@@ -41,7 +55,7 @@ static void ask_load(struct raw_peer *p)
 		load.count = RAW_JOB_NUMEL - first < ZD_GRAIN_ELEMS ? RAW_JOB_NUMEL - first : ZD_GRAIN_ELEMS;
 		load.codec = ZD_CODEC_FP32;
 		for (i = 0; i < load.count; i++)
-			values[i] = (float)((first + i) % 1000) * 0.001f;
+			values[i] = raw_job_weight(first + i);
 		raw_send(p, ZD_MSG_LOAD, first, &load.base, values, load.count * 4);
 	}
 	free(values);
@@ -67,8 +81,6 @@ static void ask_push(struct raw_peer *p, uint64_t round)
 
 	if (!grad)
 		abort();
-	for (i = 0; i < ZD_EXTENT_ELEMS_MAX; i++)
-		grad[i] = (uint16_t)(0x3c00 + i % 64);
 	for (first = 0; first < RAW_JOB_NUMEL; first += ZD_EXTENT_ELEMS_MAX) {
 		Zd__Pb__Ballot ballot = ZD__PB__BALLOT__INIT;
 		Zd__Pb__Push push = ZD__PB__PUSH__INIT;
@@ -80,6 +92,8 @@ static void ask_push(struct raw_peer *p, uint64_t round)
 		push.first = first;
 		push.count = RAW_JOB_NUMEL - first < ZD_EXTENT_ELEMS_MAX ? RAW_JOB_NUMEL - first : ZD_EXTENT_ELEMS_MAX;
 		push.codec = ZD_CODEC_BF16;
+		for (i = 0; i < push.count; i++)
+			grad[i] = raw_job_grad(round, first + i);
 		raw_send(p, ZD_MSG_PUSH, 0, &push.base, grad, push.count * 2);
 	}
 	free(grad);
@@ -87,14 +101,13 @@ static void ask_push(struct raw_peer *p, uint64_t round)
 
 static void ask_commit(struct raw_peer *p, uint64_t round)
 {
-	struct zd_hyper hyper = {.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
 	Zd__Pb__Ballot ballot = ZD__PB__BALLOT__INIT;
 	Zd__Pb__Commit commit = ZD__PB__COMMIT__INIT;
 	Zd__Pb__Hyper pb;
 	uint32_t one = 1;
 
 	ballot.epoch = 1;
-	zd_hyper_to_pb(&hyper, &pb);
+	zd_hyper_to_pb(&raw_job_hyper, &pb);
 	commit.ballot = &ballot;
 	commit.round = round;
 	commit.micro_batches = 1;
@@ -104,17 +117,16 @@ static void ask_commit(struct raw_peer *p, uint64_t round)
 	raw_send(p, ZD_MSG_COMMIT, 4, &commit.base, NULL, 0);
 }
 
-static void ask_apply(struct raw_peer *p, const struct zd_record *record)
+static void ask_apply(struct raw_peer *p, const struct zd_record *record, struct zd_decision *decision)
 {
 	Zd__Pb__Ballot ballot = ZD__PB__BALLOT__INIT, of_record;
 	Zd__Pb__Apply apply = ZD__PB__APPLY__INIT;
-	struct zd_decision decision;
 	Zd__Pb__Decision pb;
 	char text[256];
 
-	if (zd_decide(record, 1, record->round - 1, &decision, text, sizeof(text)) < 0)
+	if (zd_decide(record, 1, record->round - 1, decision, text, sizeof(text)) < 0)
 		abort();
-	zd_decision_to_pb(&decision, &pb, &of_record);
+	zd_decision_to_pb(decision, &pb, &of_record);
 	ballot.epoch = 1;
 	apply.ballot = &ballot;
 	apply.decision = &pb;
@@ -168,7 +180,7 @@ void raw_job_ask(struct raw_job *job, struct raw_peer *p, enum raw_stage stage)
 		ask_commit(p, job->round);
 		break;
 	case RAW_APPLY:
-		ask_apply(p, &job->record);
+		ask_apply(p, &job->record, &job->decision);
 		break;
 	case RAW_FETCH:
 		ask_fetch(p, job->round);
