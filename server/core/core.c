@@ -144,6 +144,7 @@ static void store_failed(struct zd_core *core, struct zd_job *j, int status)
 {
 	uint32_t next;
 
+	j->failed = 1;
 	zd_emit_log(core, ZD_LOG_ERROR, "event=store_failed job=%s status=%d", j->spec.name, status);
 	for (uint32_t i = j->conns; i != ZD_NONE; i = next) {
 		struct zd_conn *c = &core->conn[i];
@@ -167,7 +168,7 @@ static void stored(struct zd_core *core, const struct zd_event *ev)
 	core->store_at = (core->store_at + 1) % ZD_STORES_MAX;
 	core->store_len--;
 	j = &core->job[s.job];
-	if (!j->used || j->gen != s.gen)
+	if (!j->used || j->gen != s.gen || j->failed)
 		return;
 	if (ev->u.stored.status < 0) {
 		store_failed(core, j, ev->u.stored.status);
@@ -195,6 +196,17 @@ static void tick(struct zd_core *core)
 			continue;
 		zd_lease_check(core, j);
 		zd_fetch_tick(core, j);
+	}
+}
+
+static void drain(struct zd_core *core)
+{
+	core->draining = 1;
+	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
+		struct zd_job *j = &core->job[i];
+
+		if (j->used && j->conn_count == 0 && j->state == ZD_ROUND_COLLECTING)
+			zd_round_void(core, j); /* nobody is left to go on with it */
 	}
 }
 
@@ -249,7 +261,7 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 		if (core->queue_len == 0)
 			zd_extent_idle(core);
 		break;
-	case ZD_EV_DRAIN: core->draining = 1; break;
+	case ZD_EV_DRAIN: drain(core); break;
 	default: ZD_ASSERT(0);
 	}
 	if (core->kernel_len == 0)
@@ -296,7 +308,7 @@ int zd_core_drained(const struct zd_core *core)
 	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
 		const struct zd_job *j = &core->job[i];
 
-		if (j->used && j->state != ZD_ROUND_EMPTY && j->state != ZD_ROUND_UNSEALED)
+		if (j->used && !j->failed && j->state != ZD_ROUND_EMPTY && j->state != ZD_ROUND_UNSEALED)
 			return 0;
 	}
 	return 1;

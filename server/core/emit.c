@@ -128,7 +128,7 @@ void zd_emit_log(struct zd_core *core, enum zd_log_level level, const char *form
 	va_list args;
 	int n;
 
-	if (a->count >= ZD_ACTIONS_MAX - 8 || room < ZD_TEXT_MAX + 1) /* a line may be lost, an answer never */
+	if (a->count >= ZD_ACTIONS_LOG_MAX || room < ZD_TEXT_MAX + 1) /* a line may be lost, an answer never */
 		return;
 	item = add(core, ZD_ACT_LOG);
 	item->u.log.level = level;

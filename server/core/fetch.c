@@ -35,20 +35,18 @@ static uint64_t current_version(const struct zd_job *j, uint32_t plane)
 
 static enum verdict judge(const struct zd_job *j, const struct zd_fetch *f)
 {
-	uint64_t have = current_version(j, f->plane);
+	uint64_t have = current_version(j, f->plane), want = f->version;
 	int frozen = j->spec.units[f->unit].frozen;
 
-	if (!j->sealed || (f->plane == PLANE_GRADIENT && have == 0 && j->decided == 0))
-		return f->mode == MODE_IF_NEWER && f->version > 0 && j->sealed ? UNCHANGED : PARK;
+	if (!j->sealed)
+		return PARK;
 	if (f->mode == MODE_IF_NEWER)
-		return frozen || have <= f->version ? UNCHANGED : SERVE;
-	if (have < f->version)
-		return f->plane == PLANE_GRADIENT && j->decided >= f->version ? GONE : PARK;
-	if (f->plane == PLANE_GRADIENT && have == 0)
-		return GONE; /* a sum that did not survive */
-	if (f->mode == MODE_EXACTLY && have > f->version && !frozen)
-		return GONE;
-	return SERVE;
+		return frozen || have <= want ? UNCHANGED : SERVE;
+	if (f->plane == PLANE_GRADIENT && want == 0)
+		want = 1; /* rounds count from 1 */
+	if (have < want) /* a decided round without its sum: that did not survive a restart */
+		return f->plane == PLANE_GRADIENT && j->decided >= want ? GONE : PARK;
+	return f->mode == MODE_EXACTLY && have > want && !frozen ? GONE : SERVE;
 }
 
 static int check_range(const struct zd_job *j, const Zd__Pb__Fetch *m)

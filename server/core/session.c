@@ -26,6 +26,11 @@ static struct zd_job *find_or_create(struct zd_core *core, struct zd_conn *c, co
 	struct zd_job *j = zd_job_find(core, spec->name);
 	int rc;
 
+	if (j && j->failed) {
+		zd_emit_error(core, c, stream, ZD_ERR_LOST, ZD_ABOUT_NOTHING,
+			      "job %s has stopped on this lane, its store failed: repair the disk and restart the daemon", spec->name);
+		return NULL;
+	}
 	if (j) {
 		rc = zd_spec_compare(&j->spec, spec, core->text, sizeof core->text);
 		if (rc == 0 && j->lane_index == m->lane_index && j->lane_count == m->lane_count)

@@ -29,9 +29,10 @@
 #define ZD_NONE16 0xffffu
 #define ZD_NONE UINT32_MAX
 
-/* Room that a step keeps for the frame it is working on: the largest answer and a few small ones. */
-#define ZD_ACTIONS_SPARE 1200u
-#define ZD_BYTES_SPARE (ZD_HEAD_OPEN_MAX + 16384u)
+/* Room that a step keeps for the frame it is working on: an ERROR and a CLOSE to each of 1,024 connections (DROP), the largest answer and
+ * a few small ones. */
+#define ZD_ACTIONS_SPARE (ZD_ACTIONS_MAX - 128u)
+#define ZD_ACTIONS_LOG_MAX 192u /* beyond it, lines of the log are left out */
 
 enum zd_hold { /* why a connection is not read on */
 	ZD_HOLD_NO,
@@ -186,6 +187,7 @@ struct zd_job {
 	uint8_t state;	 /* enum zd_round_state */
 	uint8_t promising, discarding; /* store operation under way */
 	uint8_t ended;	 /* the promise's attempt is over */
+	uint8_t failed;	 /* the store failed: nothing is served any more */
 	uint8_t has_decision;
 	uint8_t raw;	 /* contributions stay as they came */
 	uint8_t idle_blocked;

@@ -627,6 +627,9 @@ static void a_failing_store_stops_the_job(void **state)
 	prepare(h, 1, 0, 1, 1);
 	hz_stored(h, -28);
 	hz_error(h, 0, ZD_ERR_LOST, "failed with status -28", 1);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_send_open(h, 0, 1, 0, 1);
+	hz_error(h, 0, ZD_ERR_LOST, "job job has stopped", 0);
 	hz_free(h);
 }
 
