@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lanes are a binary heap of keys (load, lane), the least on top.  For each unit, the k least are taken off, each gets its piece,
- * and they go back: O(k log lanes) per unit, in the caller's memory.
+ * The lanes are keys (load, lane) in ascending order.  A unit goes to the first k of them; what that changes are three ascending runs
+ * (pieces with one block more, the others, the one with the short block), which are merged with the rest: O(lanes) per unit, so that
+ * the largest specification on the most lanes takes some ten milliseconds.
  */
 #include "proto/layout.h"
+
+#include <string.h>
 
 #include "proto/assert.h"
 #include "proto/limits.h"
@@ -17,57 +20,49 @@
 
 _Static_assert(ZD_LANES_MAX <= LANE_MASK + 1, "a lane's number fits its bits");
 
-static void sift_up(uint64_t *heap, uint32_t at)
+/* Two ascending runs into one.  `out` may be the memory before `b`, if its end is that of b. */
+static void merge(uint64_t *out, const uint64_t *a, uint32_t a_count, const uint64_t *b, uint32_t b_count)
 {
-	uint64_t key = heap[at];
-
-	for (; at > 0 && heap[(at - 1) / 2] > key; at = (at - 1) / 2)
-		heap[at] = heap[(at - 1) / 2];
-	heap[at] = key;
+	while (a_count > 0) {
+		if (b_count > 0 && *b < *a) {
+			*out++ = *b++;
+			b_count--;
+		} else {
+			*out++ = *a++;
+			a_count--;
+		}
+	}
+	if (out != b)
+		memcpy(out, b, b_count * sizeof(*b));
 }
 
-static void sift_down(uint64_t *heap, uint32_t size)
+/* The first k keys have grown: brings `keys` into order again. */
+static void settle(uint64_t *keys, uint32_t lane_count, uint32_t k, uint32_t larger)
 {
-	uint64_t key = heap[0];
-	uint32_t at = 0, child;
+	uint64_t grown[ZD_LANES_MAX], ordered[ZD_LANES_MAX], last = keys[k - 1];
+	uint32_t at = k - 1;
 
-	for (; (child = 2 * at + 1) < size; at = child) {
-		if (child + 1 < size && heap[child + 1] < heap[child])
-			child++;
-		if (heap[child] >= key)
-			break;
-		heap[at] = heap[child];
-	}
-	heap[at] = key;
-}
-
-/* Moves the `k` least keys of `heap` behind the rest, the least last. */
-static void take_least(uint64_t *heap, uint32_t size, uint32_t k)
-{
-	for (uint32_t end = size - k; size > end; size--) {
-		uint64_t least = heap[0];
-
-		heap[0] = heap[size - 1];
-		if (size > 1)
-			sift_down(heap, size - 1);
-		heap[size - 1] = least;
-	}
+	memcpy(grown, keys, k * sizeof(*keys));
+	for (; at > larger && grown[at - 1] > last; at--) /* the short block: it may have grown by less than those before it */
+		grown[at] = grown[at - 1];
+	grown[at] = last;
+	merge(ordered, grown, larger, grown + larger, k - larger);
+	merge(keys, ordered, k, keys + k, lane_count - k);
 }
 
 /* Places one unit.  stride: of pieces, one per lane; 0: only `lane` is asked for and pieces[0] is its. */
 static void place(const struct zd_unit_spec *unit, uint32_t lane_count, uint32_t stride, uint32_t lane, struct zd_piece *pieces,
-		  uint64_t *heap)
+		  uint64_t *keys)
 {
 	uint64_t blocks = (unit->numel + ZD_BLOCK_ELEMS - 1) / ZD_BLOCK_ELEMS, first = 0;
 	uint64_t wanted = unit->numel / ZD_PIECE_ELEMS_MIN;
 	uint32_t k = wanted < 1 ? 1 : wanted > lane_count ? lane_count : (uint32_t)wanted;
+	uint32_t larger = (uint32_t)(blocks % k);
 	uint64_t weight = unit->frozen ? LOAD_FROZEN : LOAD_TRAINABLE;
 
-	take_least(heap, lane_count, k);
 	for (uint32_t i = 0; i < k; i++) {
-		uint64_t *key = &heap[lane_count - 1 - i];
-		uint32_t owner = (uint32_t)*key & LANE_MASK;
-		uint64_t count = (blocks / k + (i < blocks % k)) * ZD_BLOCK_ELEMS;
+		uint32_t owner = (uint32_t)keys[i] & LANE_MASK;
+		uint64_t count = (blocks / k + (i < larger)) * ZD_BLOCK_ELEMS;
 
 		if (count > unit->numel - first)
 			count = unit->numel - first;
@@ -76,18 +71,17 @@ static void place(const struct zd_unit_spec *unit, uint32_t lane_count, uint32_t
 		else if (owner == lane)
 			pieces[0] = (struct zd_piece){first, count};
 		first += count;
-		*key += (count * weight) << LANE_BITS;
+		keys[i] += (count * weight) << LANE_BITS;
 	}
 	ZD_ASSERT(first == unit->numel);
-	for (uint32_t i = lane_count - k; i < lane_count; i++)
-		sift_up(heap, i);
+	settle(keys, lane_count, k, larger);
 }
 
-static void begin(uint32_t lane_count, uint64_t *heap)
+static void begin(uint32_t lane_count, uint64_t *keys)
 {
 	ZD_ASSERT(lane_count >= 1 && lane_count <= ZD_LANES_MAX);
 	for (uint32_t i = 0; i < lane_count; i++)
-		heap[i] = i; /* no load yet; ascending keys are a heap */
+		keys[i] = i; /* no load yet */
 }
 
 void zd_layout_all(const struct zd_spec *spec, uint32_t lane_count, struct zd_piece *pieces, uint64_t *load)

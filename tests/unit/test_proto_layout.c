@@ -227,6 +227,59 @@ static void test_properties(void **state)
 	}
 }
 
+/* The rule as layout.h has it, in the plainest way: look for the least loaded lane, k times. */
+static void model(const struct zd_spec *spec, uint32_t lanes, struct zd_piece *out)
+{
+	static uint64_t load[ZD_LANES_MAX];
+	static uint8_t taken[ZD_LANES_MAX];
+
+	memset(load, 0, sizeof(load));
+	memset(out, 0, sizeof(*out) * spec->unit_count * lanes);
+	for (uint32_t u = 0; u < spec->unit_count; u++) {
+		uint64_t numel = spec->units[u].numel, blocks = (numel + B - 1) / B, at = 0;
+		uint64_t k = numel / ZD_PIECE_ELEMS_MIN;
+
+		k = k < 1 ? 1 : k > lanes ? lanes : k;
+		memset(taken, 0, sizeof(taken));
+		for (uint64_t i = 0; i < k; i++) {
+			uint64_t count = B * (blocks / k + (i < blocks % k));
+			uint32_t least = lanes;
+
+			for (uint32_t l = 0; l < lanes; l++)
+				if (!taken[l] && (least == lanes || load[l] < load[least]))
+					least = l;
+			taken[least] = 1;
+			count = count < numel - at ? count : numel - at;
+			out[u * lanes + least] = (struct zd_piece){at, count};
+			at += count;
+			load[least] += count * (spec->units[u].frozen ? 2 : 16);
+		}
+	}
+}
+
+static void test_against_the_plain_rule(void **state)
+{
+	static uint64_t numel[ZD_UNITS_MAX];
+	static uint8_t frozen[ZD_UNITS_MAX];
+
+	(void)state;
+	for (uint64_t seed = 1000; seed < 1400; seed++) {
+		struct zd_rng rng = {seed};
+		uint32_t lanes = (uint32_t)(1 + zd_rng_below(&rng, 40)), count = (uint32_t)(1 + zd_rng_below(&rng, 60));
+		struct zd_spec spec;
+
+		for (uint32_t i = 0; i < count; i++) {
+			numel[i] = random_numel(&rng, seed % 6 == 5 ? zd_rng_below(&rng, 5) : seed % 6);
+			frozen[i] = i > 0 && zd_rng_below(&rng, 4) == 0;
+		}
+		spec = spec_of(numel, frozen, count);
+		model(&spec, lanes, again);
+		zd_layout_all(&spec, lanes, pieces, scratch);
+		for (uint32_t i = 0; i < count * lanes; i++)
+			assert_true(pieces[i].count == again[i].count && pieces[i].first == again[i].first);
+	}
+}
+
 /* Units placed later do not move what was placed before: a job's layout is that of its first units, and more. */
 static void test_later_units_change_nothing(void **state)
 {
@@ -265,6 +318,7 @@ int main(void)
 		cmocka_unit_test(test_one_lane_owns_everything),
 		cmocka_unit_test(test_largest),
 		cmocka_unit_test(test_properties),
+		cmocka_unit_test(test_against_the_plain_rule),
 		cmocka_unit_test(test_later_units_change_nothing),
 		cmocka_unit_test(test_extents),
 	};

@@ -99,6 +99,8 @@ static void test_refusals(void **state)
 		CASE("bool of 1", data, "\x08\x00\x10\x00\x18\x00\x20\x00\x28\x01", NULL),
 		CASE("uint32 of 2^32", data, "\x08\x80\x80\x80\x80\x10", "Data.unit: number outside its type"),
 		CASE("uint32 of 2^32 - 1", data, "\x08\xff\xff\xff\xff\x0f\x10\x00\x18\x00\x20\x00\x28\x01", NULL),
+		CASE("packed uint32 of 2^32", commit, "\x32\x06\x05\x80\x80\x80\x80\x10", "Commit.counts: number outside its type"),
+		CASE("packed number beyond its field", commit, "\x32\x02\x05\x80\x01", "Commit.counts: the message ends inside a number"),
 		CASE("inner field missing", apply, "\x0a\x02\x08\x01", "Ballot.attempt: missing"),
 		CASE("inner message longer", apply, "\x0a\x05\x08\x01\x10\x00", "Apply.ballot: longer than the message"),
 #undef CASE
