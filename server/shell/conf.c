@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of the configuration.  A layer is read into a copy, which replaces the original only if all of it was right. */
+/* The layers of the configuration, read one over the other into a configuration that is given out only if all of it was right. */
 #include "server/shell/conf.h"
 
 #include <arpa/inet.h>
@@ -167,9 +167,7 @@ static int on_pair(void *user, const char *section, const char *key, const char 
 /* 0 read (errors may have been added), 1 there is no such file and that is allowed. */
 static int load_file(struct zd_conf *conf, const char *path, int must_exist, struct zd_conf_errors *errors)
 {
-	struct zd_conf copy = *conf;
-	struct layer l = {.conf = &copy, .errors = errors, .name = path};
-	uint32_t before = errors->count;
+	struct layer l = {.conf = conf, .errors = errors, .name = path};
 	char where[300];
 	int rc;
 
@@ -189,8 +187,6 @@ static int load_file(struct zd_conf *conf, const char *path, int must_exist, str
 		zd_conf_error(errors, path, "cannot be read");
 	}
 	fclose(l.file);
-	if (errors->count == before)
-		*conf = copy;
 	return 0;
 }
 

@@ -4,7 +4,7 @@
  *
  *     defaults < file < drop-ins <file>.d/<name>.conf in order of name < environment ZEROD_SECTION_KEY < --set section.key=value
  *
- * A layer is applied whole or not at all, and all mistakes are reported at once, each as "where: what was expected, what was found".
+ * All of it is applied or nothing, and all mistakes are reported at once, each as "where: what was expected, what was found".
  * Where every value came from is kept, for --dump-config and for the message about a reload.
  *
  * Threads: none; a configuration is a value that its owner copies.
