@@ -45,7 +45,8 @@ struct zd_decision {
 /* Combines the records of `count` lanes (at least one); step is the last applied step.  0, or -ZD_ERR_DECISION_DIFFERS when the records
  * do not have one name or differ in what must be equal (an agreement violated: never correct to go on), with a text that names the
  * lane and the field. */
-int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text, size_t text_size) ZD_MUST_USE;
+int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text,
+	      size_t text_size) ZD_MUST_USE;
 
 /* The index of the record whose first non-finite element comes first in (unit, element) order; `count` if no record has one. */
 size_t zd_decide_worst(const struct zd_record *records, size_t count);

@@ -81,7 +81,7 @@ struct zd_span {
 
 enum zd_reader_status {
 	ZD_READER_MORE = 0,  /* feed it */
-	ZD_READER_HEAD = 1,  /* header and head are there and verified: look at them, then zd_reader_payload or zd_reader_skip if payload_len > 0 */
+	ZD_READER_HEAD = 1,  /* header and head are there and verified: look at them, then zd_reader_payload or _skip if payload_len > 0 */
 	ZD_READER_FRAME = 2, /* the payload is complete and verified (or skipped) */
 			     /* negative: -ZD_ERR_*, the stream is lost; zd_reader_init begins another, all else repeats the error */
 };
