@@ -47,7 +47,7 @@ void sim_chaos_config(struct sim_config *c, uint64_t seed, int faults)
 	c->lanes_per_host = c->hosts == 1 ? sim_range(&r, 1, 4) : sim_range(&r, 1, 2);
 	choose_model(c, &r);
 	c->level = sim_chance(&r, 90) ? SIM_DURABLE : SIM_NONE;
-	c->windows = 6 + (sim_chance(&r, 50) ? sim_below(&r, 12) : 0);
+	c->windows = 10 + (sim_chance(&r, 50) ? sim_below(&r, 12) : 0);
 	c->max_conns = 64;
 	c->prefetch = sim_below(&r, 3);
 	c->gather_bytes = sim_chance(&r, 30) ? zd_session_gather_min(&(struct zd_spec){.unit_count = c->spec.unit_count, .units = c->units}) : 0;

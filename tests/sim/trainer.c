@@ -24,6 +24,8 @@ static int allowed(const struct sim_worker *worker, int status)
 		return worker->epoch < w->launch_count;
 	if (status == ZEROD_ERR_ABORTED)
 		return w->faults > 0 || w->launch_count > 1;
+	if (status == ZEROD_ERR_REFUSED) /* a version of long ago; weights that a lane lost before they were complete */
+		return worker->epoch < w->launch_count || (worker->phase == SIM_T_ENDED && worker->was == SIM_T_SEAL && w->crashes > 0);
 	if (status == ZEROD_ERR_LOST)
 		return w->config.level == SIM_NONE && w->crashes > 0;
 	return 0;
@@ -35,6 +37,7 @@ static void ended(struct sim_worker *worker, int status, const char *text)
 
 	if (worker->phase == SIM_T_ENDED)
 		return;
+	worker->was = worker->phase;
 	worker->phase = SIM_T_ENDED;
 	worker->status = status;
 	snprintf(worker->text, sizeof(worker->text), "%s", text);
@@ -115,6 +118,24 @@ static void tell_plan(struct sim_worker *worker)
 	sim_worker_feed(worker, &ev);
 }
 
+static void release(struct sim_worker *worker, uint32_t unit, uint8_t keep)
+{
+	struct zd_session_event ev = {.type = ZD_SE_REQ_RELEASE};
+
+	worker->held[unit]--;
+	ev.u.gather.unit = unit;
+	ev.u.gather.keep = keep;
+	sim_worker_feed(worker, &ev);
+}
+
+/* What a computation that is given up holds. */
+static void give_back(struct sim_worker *worker)
+{
+	for (uint32_t u = 0; u < SIM_UNITS_MAX; u++)
+		while (worker->held[u] > 0)
+			release(worker, u, 0);
+}
+
 static void begin_round(struct sim_worker *worker)
 {
 	struct sim_world *w = worker->world;
@@ -124,14 +145,16 @@ static void begin_round(struct sim_worker *worker)
 	worker->phase = SIM_T_ROUND;
 	worker->round = view.decided + 1;
 	worker->version = view.step;
+	worker->fetched_round = worker->again ? 0 : worker->fetched_round;
 	worker->again = 0;
 	worker->op_count = worker->op_at = 0;
 	worker->salt = sim_mix(worker->process ^ ++worker->computations) | 1;
+	give_back(worker);
 	if (view.decided >= w->target) {
 		worker->phase = SIM_T_REST;
 		return;
 	}
-	if (w->config.spec.optimizer == ZD_OPT_NONE && worker->done_rounds > 0)
+	if (w->config.spec.optimizer == ZD_OPT_NONE && worker->fetched_round > 0 && worker->round == worker->fetched_round + 1)
 		for (uint32_t u = 0; u < w->config.spec.unit_count; u++)
 			if (!w->config.units[u].frozen)
 				add(worker, SIM_OP_FETCH, u, 0, ZD_PLANE_GRADIENT);
@@ -205,15 +228,6 @@ static void step(struct sim_worker *worker)
 	sim_worker_feed(worker, &ev);
 }
 
-static void release(struct sim_worker *worker, uint32_t unit, uint8_t keep)
-{
-	struct zd_session_event ev = {.type = ZD_SE_REQ_RELEASE};
-
-	ev.u.gather.unit = unit;
-	ev.u.gather.keep = keep;
-	sim_worker_feed(worker, &ev);
-}
-
 /* ---------------------------------------------------------------- the way to version 0 */
 
 static void load(struct sim_worker *worker)
@@ -277,12 +291,22 @@ void sim_trainer_start(struct sim_worker *worker)
 
 /* ---------------------------------------------------------------- completions */
 
+/* The version with these bits, or -1. */
+static long long version_of(const struct sim_world *w, uint32_t unit, const void *weights)
+{
+	for (uint64_t v = 0; weights && v <= w->oracle.version; v++)
+		if (memcmp(weights, w->oracle.weights[unit][v], 2 * w->config.units[unit].numel) == 0)
+			return (long long)v;
+	return -1;
+}
+
 static void gathered(struct sim_worker *worker, const struct sim_request *r, const uint16_t *weights)
 {
 	struct sim_world *w = worker->world;
 	uint64_t n = w->config.units[r->unit].numel;
 	struct zd_session_view view;
 
+	worker->held[r->unit]++;
 	zd_session_view(worker->session, &view);
 	if (view.decided + 1 != worker->round || view.step != worker->version)
 		sim_fail(w, "rank %u computes round %llu with version %llu, its session stands at round %llu, version %llu", worker->rank,
@@ -290,8 +314,8 @@ static void gathered(struct sim_worker *worker, const struct sim_request *r, con
 			 (unsigned long long)view.step);
 	else if (worker->version > w->oracle.version || !weights ||
 		 memcmp(weights, w->oracle.weights[r->unit][worker->version], 2 * n) != 0)
-		sim_fail(w, "I13: rank %u gathers unit %u at version %llu with other bits than training gives", worker->rank, r->unit,
-			 (unsigned long long)worker->version);
+		sim_fail(w, "I13: rank %u gathers unit %u at version %llu with other bits than training gives (those of version %lld)", worker->rank,
+			 r->unit, (unsigned long long)worker->version, version_of(w, r->unit, weights));
 }
 
 static void fetched(struct sim_worker *worker, const struct sim_request *r)
@@ -324,14 +348,11 @@ static void fetched(struct sim_worker *worker, const struct sim_request *r)
 static void read(struct sim_worker *worker, const struct sim_request *r)
 {
 	struct sim_world *w = worker->world;
-	uint64_t n = w->config.units[r->unit].numel;
 
-	for (uint64_t v = w->oracle.version + 1; v-- > 0;)
-		if (memcmp(r->data, w->oracle.weights[r->unit][v], 2 * n) == 0) {
-			worker->sums[r->unit]++;
-			return;
-		}
-	sim_fail(w, "I13: a reader got unit %u with bits that no version has", r->unit);
+	if (version_of(w, r->unit, r->data) < 0)
+		sim_fail(w, "I13: a reader got unit %u with bits that no version has", r->unit);
+	else
+		worker->sums[r->unit]++;
 }
 
 static void stepped(struct sim_worker *worker)
@@ -348,6 +369,7 @@ static void stepped(struct sim_worker *worker)
 	sim_trace(w, "worker %llu.%u has finished round %llu", (unsigned long long)worker->epoch, worker->rank,
 		  (unsigned long long)worker->round);
 	worker->done_rounds++;
+	worker->fetched_round = worker->round; /* its gradient is fetched next, if there is no optimizer; once */
 	worker->op_at = worker->op_count = 0;
 }
 

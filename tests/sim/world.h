@@ -229,7 +229,9 @@ struct sim_worker {
 	zd_time paused_until;
 	struct sim_rng rng;
 
-	enum sim_phase phase;
+	enum sim_phase phase, was;
+	uint32_t held[SIM_UNITS_MAX];
+	uint64_t fetched_round;
 	int status; /* why it ended; -1: killed */
 	char text[256];
 	uint64_t requests;
