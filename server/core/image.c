@@ -172,6 +172,10 @@ static void restore_round(struct zd_job *j, const struct zd_job_image *image)
 		if (!j->spec.units[j->extents[e].unit].frozen)
 			j->extents[e].step = image->step - image->due;
 	j->state = ZD_ROUND_EMPTY;
+	if (image->spec->optimizer == ZD_OPT_NONE && image->has_decision && !image->has_record) { /* the sum that comes back is the decided one */
+		j->grad_round = image->decided;
+		j->grad_form[image->decided & 1] = (uint8_t)image->grad_form;
+	}
 	if (image->due) {
 		j->record = image->record;
 		j->update.hyper = image->record.hyper;

@@ -228,7 +228,7 @@ int zd_job_create(struct zd_core *core, const struct zd_spec *spec, uint32_t lan
 	core->uuids++;
 	count_up(j);
 	j->left = j->trainable_extents;
-	j->sealed = spec->optimizer == ZD_OPT_NONE;
+	j->sealed = spec->optimizer == ZD_OPT_NONE || j->owned == 0; /* nothing to load: nobody need wait for a SEAL */
 	j->state = j->sealed ? ZD_ROUND_EMPTY : ZD_ROUND_UNSEALED;
 	*ret_job = j;
 	return 0;
