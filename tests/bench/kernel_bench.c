@@ -421,7 +421,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kernel_bench: SKIP: the baselines need AVX2\n");
 		return 0;
 	}
-	kernels = zd_kernels_select(getenv("ZEROD_KERNEL"));
+	kernels = zd_kernels_select(getenv("ZEROD_KERNELS"));
 	if (!kernels) {
 		fprintf(stderr, "kernel_bench: ZEROD_KERNEL must be scalar, avx2 or avx512\n");
 		return 2;
