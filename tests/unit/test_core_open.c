@@ -382,6 +382,53 @@ static void flood(void **state)
 	hz_free(h);
 }
 
+static void early(struct hz *h, uint32_t slot, enum zd_role role, const uint8_t *bytes, size_t len)
+{
+	struct zd_event ev = {.type = ZD_EV_CONN, .now = h->now};
+
+	ev.u.conn.id = (struct zd_conn_id){slot, 1};
+	ev.u.conn.role = role;
+	ev.u.conn.features = ZD_FEATURE_PAYLOAD_CRC;
+	ev.u.conn.peer = "peer";
+	ev.u.conn.early = bytes;
+	ev.u.conn.early_len = len;
+	zd_core_step(h->core, &ev, h->actions);
+}
+
+/* The widest step there is: a job with as many connections as a lane can have is dropped. */
+static void drop_of_a_crowd(void **state)
+{
+	struct hz *h = hz_new(8, 4u << 20);
+	Zd__Pb__Open open = ZD__PB__OPEN__INIT;
+	Zd__Pb__Drop m = ZD__PB__DROP__INIT;
+	Zd__Pb__JobSpec spec;
+	Zd__Pb__Unit units[HZ_UNITS], *ptrs[HZ_UNITS];
+	uint8_t frame[512];
+	size_t n;
+	uint32_t closed = 0;
+
+	(void)state;
+	hz_spec(h, "crowd", ZD_OPT_ADAMW, ZD_CODEC_BF16, 65536, 1, sizes);
+	h->config.max_conns = 1024;
+	hz_restart(h);
+	zd_spec_to_pb(&h->spec, &spec, units, ptrs);
+	open.spec = &spec;
+	open.lane_count = 1;
+	open.has_create = open.create = 1;
+	n = hz_encode(frame, sizeof frame, ZD_MSG_OPEN, 1, &open.base, NULL, 0);
+	for (uint32_t i = 0; i < 1023; i++) {
+		early(h, i, ZD_ROLE_WORKER, frame, n);
+		assert_int_equal(h->actions->item[h->actions->count - 1].type, ZD_ACT_SEND);
+	}
+	m.name = h->spec.name;
+	n = hz_encode(frame, sizeof frame, ZD_MSG_DROP, 1, &m.base, NULL, 0);
+	early(h, 1023, ZD_ROLE_ADMIN, frame, n);
+	for (uint32_t i = 0; i < h->actions->count; i++)
+		closed += h->actions->item[i].type == ZD_ACT_CLOSE;
+	assert_int_equal(closed, 1023);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +438,7 @@ int main(void)
 		cmocka_unit_test(drop),		 cmocka_unit_test(memory_is_used_again),
 		cmocka_unit_test(wrong_bytes),	 cmocka_unit_test(before_open),
 		cmocka_unit_test(long_heads),	 cmocka_unit_test(flood),
+		cmocka_unit_test(drop_of_a_crowd),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
