@@ -243,8 +243,9 @@ int zd_core_job_view(const struct zd_core *core, const char *job, struct zd_job_
 
 /* ---------------------------------------------------------------- recovery: what a store puts back at start, before any event */
 
-/* A job as the store holds it.  `record` is the prepared one (has_record) or that of the due decision (due).  Planes are those of the version before the decision when `due`: the core then owes Adam of `decision` to
- * every extent, with the gradient that comes back beside the planes. */
+/* A job as the store holds it.  `record` is the prepared one (has_record) or that of the due decision (due).  Planes are those of the
+ * version before the decision when `due`: the core then owes Adam of `decision` to every extent, with the gradient that comes back beside
+ * the planes. */
 struct zd_job_image {
 	const struct zd_spec *spec; /* copied */
 	uint32_t lane_index, lane_count;
