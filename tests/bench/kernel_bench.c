@@ -423,7 +423,7 @@ int main(int argc, char **argv)
 	}
 	kernels = zd_kernels_select(getenv("ZEROD_KERNELS"));
 	if (!kernels) {
-		fprintf(stderr, "kernel_bench: ZEROD_KERNEL must be scalar, avx2 or avx512\n");
+		fprintf(stderr, "kernel_bench: ZEROD_KERNELS must be scalar, avx2 or avx512\n");
 		return 2;
 	}
 	fprintf(stderr, "kernel_bench: %s, %llu parameters, %d repetitions\n", kernels->name, n, repetitions);
