@@ -16,10 +16,10 @@ float raw_job_weight(uint32_t k)
 	return (float)(k % 1000) * 0.001f;
 }
 
-/* Around 0.01, twice as large every 64 elements for a while: the norm, and with it the scale, differs from round to round. */
-uint16_t raw_job_grad(uint64_t round, uint32_t k)
+/* Around 0.01 and larger; the norm, and with it the scale, differs from pattern to pattern. */
+uint16_t raw_job_grad(uint32_t pattern, uint32_t k)
 {
-	return (uint16_t)(0x3c00 + (k + 37 * round) % (64 * round));
+	return (uint16_t)(0x3c00 + (k + 37 * pattern) % (64 * pattern));
 }
 
 static void ask_open(struct raw_peer *p, const char *name)
@@ -74,7 +74,7 @@ static void ask_join(struct raw_peer *p)
 	raw_send(p, ZD_MSG_JOIN, 3, &join.base, NULL, 0);
 }
 
-static void ask_push(struct raw_peer *p, uint64_t round)
+static void ask_push(struct raw_peer *p, uint64_t round, uint32_t pattern)
 {
 	uint16_t *grad = malloc(ZD_EXTENT_ELEMS_MAX * sizeof(*grad));
 	uint32_t first, i;
@@ -93,7 +93,7 @@ static void ask_push(struct raw_peer *p, uint64_t round)
 		push.count = RAW_JOB_NUMEL - first < ZD_EXTENT_ELEMS_MAX ? RAW_JOB_NUMEL - first : ZD_EXTENT_ELEMS_MAX;
 		push.codec = ZD_CODEC_BF16;
 		for (i = 0; i < push.count; i++)
-			grad[i] = raw_job_grad(round, first + i);
+			grad[i] = raw_job_grad(pattern, first + i);
 		raw_send(p, ZD_MSG_PUSH, 0, &push.base, grad, push.count * 2);
 	}
 	free(grad);
@@ -150,6 +150,7 @@ void raw_job_init(struct raw_job *job, const char *name)
 	job->name = name;
 	job->role = ZD_ROLE_WORKER;
 	job->round = 1;
+	job->pattern = 1;
 }
 
 void raw_job_ask(struct raw_job *job, struct raw_peer *p, enum raw_stage stage)
@@ -174,7 +175,7 @@ void raw_job_ask(struct raw_job *job, struct raw_peer *p, enum raw_stage stage)
 		ask_join(p);
 		break;
 	case RAW_PUSH:
-		ask_push(p, job->round);
+		ask_push(p, job->round, job->pattern);
 		break;
 	case RAW_COMMIT:
 		ask_commit(p, job->round);

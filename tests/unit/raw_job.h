@@ -29,15 +29,16 @@ struct raw_job {
 	const char *name;
 	enum zd_role role;
 	uint64_t round; /* from 1; FETCH asks for the version that round makes */
+	uint32_t pattern; /* of the gradient, from 1 */
 	int why;	/* what came instead of an answer: RAW_CLOSED, RAW_TIMED_OUT, RAW_BROKEN or a frame's type */
 	uint32_t sum;	/* CRC32C of the weights fetched last */
 	struct zd_record record;
 	struct zd_decision decision; /* of the last APPLY */
 };
 
-/* What the job is loaded with, and what is pushed: the k-th element in bf16, different in every round. */
+/* What the job is loaded with, and what is pushed: the k-th element of a pattern in bf16. */
 float raw_job_weight(uint32_t k);
-uint16_t raw_job_grad(uint64_t round, uint32_t k);
+uint16_t raw_job_grad(uint32_t pattern, uint32_t k);
 /* The hyper-parameters of every COMMIT. */
 extern const struct zd_hyper raw_job_hyper;
 

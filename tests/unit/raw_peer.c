@@ -37,7 +37,7 @@ void raw_close(struct raw_peer *p)
 	p->fd = -1;
 }
 
-void raw_bytes(struct raw_peer *p, const void *bytes, size_t len)
+int raw_bytes(struct raw_peer *p, const void *bytes, size_t len)
 {
 	const uint8_t *at = bytes;
 
@@ -45,10 +45,11 @@ void raw_bytes(struct raw_peer *p, const void *bytes, size_t len)
 		ssize_t n = send(p->fd, at, len, MSG_NOSIGNAL);
 
 		if (n <= 0)
-			return;
+			return -1;
 		at += n;
 		len -= (size_t)n;
 	}
+	return 0;
 }
 
 size_t raw_frame(uint8_t *out, size_t size, uint16_t type, uint64_t stream, const ProtobufCMessage *msg, const void *payload,
@@ -84,8 +85,10 @@ static int advance(struct raw_peer *p)
 		n = recv(p->fd, w.base, w.len, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
-			return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? RAW_TIMED_OUT : RAW_CLOSED;
+		if (n < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK ? RAW_TIMED_OUT : RAW_RESET;
+		if (n == 0)
+			return RAW_CLOSED;
 		zd_reader_advance(&p->reader, (size_t)n);
 	}
 }

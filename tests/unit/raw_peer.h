@@ -23,14 +23,15 @@ struct raw_peer {
 	const ProtobufCMessage *msg; /* of the last frame received */
 };
 
-enum { RAW_CLOSED = 0, RAW_TIMED_OUT = -1, RAW_BROKEN = -2 }; /* instead of a message type */
+/* Instead of a message type: the orderly end, nothing for too long, not a frame, a reset. */
+enum { RAW_CLOSED = 0, RAW_TIMED_OUT = -1, RAW_BROKEN = -2, RAW_RESET = -3 };
 
 /* 0, or -1: nobody listens. */
 int raw_open(struct raw_peer *p, uint16_t port);
 void raw_close(struct raw_peer *p);
 
-/* Bytes as they are; errors (the other side may have closed) are ignored. */
-void raw_bytes(struct raw_peer *p, const void *bytes, size_t len);
+/* Bytes as they are: 0, or -1 when the connection ended before all were taken. */
+int raw_bytes(struct raw_peer *p, const void *bytes, size_t len);
 /* A frame into `out` (size as for the largest head); returns its length without the payload. */
 size_t raw_frame(uint8_t *out, size_t size, uint16_t type, uint64_t stream, const ProtobufCMessage *msg, const void *payload,
 		 uint32_t payload_len);

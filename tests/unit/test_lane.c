@@ -57,7 +57,7 @@ static void run(struct raw_job *job, struct raw_peer *p, enum raw_stage first, e
 #define ROUNDS 4
 
 /* What the weights must be after each round, from the scalar kernels alone. */
-static void reference(const double *scales, uint32_t *sums)
+static void reference(const uint32_t *patterns, const double *scales, uint32_t *sums)
 {
 	const struct zd_kernels *k = zd_kernels_scalar();
 	uint16_t *hi = calloc(RAW_JOB_NUMEL, 2), *lo = calloc(RAW_JOB_NUMEL, 2), *grad = calloc(RAW_JOB_NUMEL, 2);
@@ -75,7 +75,7 @@ static void reference(const double *scales, uint32_t *sums)
 	k->split[ZD_CODEC_FP32](hi, lo, w, RAW_JOB_NUMEL, &refused);
 	for (round = 1; round <= ROUNDS; round++) {
 		for (i = 0; i < RAW_JOB_NUMEL; i++)
-			grad[i] = raw_job_grad(round, i);
+			grad[i] = raw_job_grad(patterns[round - 1], i);
 		zd_adam_consts_init(&consts, &params, round, scales[round - 1]);
 		k->adam[ZD_GRAD_BF16_1](hi, lo, m, v, grad, NULL, RAW_JOB_NUMEL, &consts);
 		sums[round - 1] = zd_crc32c(0, hi, RAW_JOB_NUMEL * 2);
@@ -88,37 +88,73 @@ static void reference(const double *scales, uint32_t *sums)
 	free(v);
 }
 
-/* The same job on daemons with other memory and lanes gives the weights that the scalar kernels give, step by step. */
+/* Two jobs on one lane, in turns and then each on its own: the same step with another scale, and the same scale in another step. */
+static void two_jobs(struct daemon_thread *t)
+{
+	static const uint32_t patterns[2][ROUNDS] = {{1, 2, 3, 4}, {5, 5, 5, 5}};
+	static const uint8_t turns[2 * ROUNDS] = {0, 1, 0, 1, 0, 0, 1, 1};
+	uint32_t sums[2][ROUNDS], want[ROUNDS], done[2] = {0, 0}, i;
+	double scales[2][ROUNDS];
+	struct raw_peer *p[2];
+	struct raw_job job[2];
+
+	for (i = 0; i < 2; i++) {
+		p[i] = peer(t);
+		raw_job_init(&job[i], i ? "even" : "odd");
+	}
+	for (i = 0; i < 2 * ROUNDS; i++) {
+		uint32_t k = turns[i], r = done[k]++;
+
+		job[k].round = r + 1;
+		job[k].pattern = patterns[k][r];
+		run(&job[k], p[k], r ? RAW_PUSH : RAW_HELLO, RAW_STAGES);
+		sums[k][r] = job[k].sum;
+		scales[k][r] = job[k].decision.scale;
+	}
+	assert_true(scales[0][0] != scales[0][1] && scales[0][0] != scales[1][0] && scales[1][2] == scales[1][3]);
+	for (i = 0; i < 2; i++) {
+		reference(patterns[i], scales[i], want);
+		assert_memory_equal(sums[i], want, sizeof(want));
+		leave(p[i]);
+	}
+}
+
+/* Whatever the memory and the lanes, the weights are what the scalar kernels give, step by step. */
 static void test_steps(void **state)
 {
 	const char *const variants[][5] = {
 		{"lanes.count=1", NULL},
 		{"lanes.count=2", "lanes.pin=yes", "memory.huge_pages=off", NULL},
-		{"lanes.count=1", "memory.windows=8", "memory.budget=64MiB", NULL},
+		{"lanes.count=1", "memory.windows=16", "memory.budget=64MiB", NULL},
 	};
-	uint32_t sums[ROUNDS], want[ROUNDS], r;
-	double scales[ROUNDS];
 	size_t v;
 
 	(void)state;
 	for (v = 0; v < 3; v++) {
 		struct daemon_thread *t = start(variants[v]);
-		struct raw_peer *p = peer(t);
-		struct raw_job job;
 
-		raw_job_init(&job, "steps");
-		for (r = 0; r < ROUNDS; r++) {
-			job.round = r + 1;
-			run(&job, p, r ? RAW_PUSH : RAW_HELLO, RAW_STAGES);
-			sums[r] = job.sum;
-			scales[r] = job.decision.scale;
-		}
-		assert_true(scales[0] != scales[1]);
-		reference(scales, want);
-		assert_memory_equal(sums, want, sizeof(want));
-		leave(p);
+		two_jobs(t);
 		assert_int_equal(daemon_thread_stop(t, 0), ZD_EXIT_OK);
 	}
+}
+
+/* A wrong frame with megabytes behind it: its sender is told why, instead of being reset by bytes that nobody reads. */
+static void test_reason_survives_unread_bytes(void **state)
+{
+	struct daemon_thread *t = start(NULL);
+	struct raw_peer *p = peer(t);
+	uint8_t *junk = calloc(1, 8 << 20);
+
+	(void)state;
+	assert_non_null(junk);
+	assert_true(raw_hello(p, ZD_ROLE_WORKER, 1));
+	assert_int_equal(raw_bytes(p, junk, 8 << 20), 0);
+	assert_int_equal(raw_receive(p), ZD_MSG_ERROR);
+	assert_int_equal(((const Zd__Pb__Error *)p->msg)->code, ZD_ERR_BAD_MAGIC);
+	assert_int_equal(raw_receive(p), RAW_CLOSED);
+	leave(p);
+	free(junk);
+	assert_int_equal(daemon_thread_stop(t, 0), ZD_EXIT_OK);
 }
 
 /*
@@ -207,6 +243,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_reason_survives_unread_bytes),
 		cmocka_unit_test(test_push_waits_for_a_slow_reader),
 		cmocka_unit_test(test_drain_lets_a_round_end),
 		cmocka_unit_test(test_drain_is_bounded),
