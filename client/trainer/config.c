@@ -91,14 +91,10 @@ size_t zd_lm_unit_numel(const struct zd_lm_config *config, size_t unit)
 
 size_t zd_lm_largest_unit(const struct zd_lm_config *config)
 {
-	size_t largest = 0;
+	size_t embed = zd_lm_unit_numel(config, 0), block = zd_lm_unit_numel(config, 1);
 
-	/* All blocks are of one size. */
-	for (size_t unit = 0; unit < 2; unit++)
-		if (zd_lm_unit_numel(config, unit) > largest)
-			largest = zd_lm_unit_numel(config, unit);
-	size_t head = zd_lm_unit_numel(config, zd_lm_units(config) - 1);
-	return head > largest ? head : largest;
+	/* All blocks are of one size; the head, 257 dim, is never larger than the embedding with its 256 + context rows. */
+	return block > embed ? block : embed;
 }
 
 size_t zd_lm_numel(const struct zd_lm_config *config)

@@ -64,6 +64,7 @@ static void test_sources(void **state)
 		{ { 0 }, { SLURM, "SLURM_STEP_NUM_TASKS=3", NULL }, ZD_LAUNCH_SLURM, 2, 3, 0, 1, "17" },
 		/* a shell of salloc is no task */
 		{ { 0 }, { "SLURM_NTASKS=4", "SLURM_JOB_ID=17", NULL }, ZD_LAUNCH_SINGLE, 0, 1, 0, 1, "" },
+		{ { 0 }, { "SLURM_STEP_NUM_TASKS=4", NULL }, ZD_LAUNCH_SINGLE, 0, 1, 0, 1, "" },
 		/* torchrun before Open MPI before Slurm */
 		{ { 0 }, { SLURM, OPENMPI, "RANK=0", "WORLD_SIZE=3", NULL }, ZD_LAUNCH_TORCHRUN, 0, 3, 0, 1, "" },
 		{ { 0 }, { SLURM, OPENMPI, NULL }, ZD_LAUNCH_OPENMPI, 5, 6, 2, 1, "prterun-1" },

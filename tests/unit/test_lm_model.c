@@ -268,6 +268,25 @@ static void test_same_bits(void **state)
 	assert_true(bits_of(&recompute, false) != expected);
 }
 
+/* OpenBLAS has both; another BLAS behind cblas.h need not. */
+void openblas_set_num_threads(int threads) __attribute__((weak));
+int openblas_get_num_threads(void) __attribute__((weak));
+
+static void test_one_thread(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	if (openblas_set_num_threads == NULL || openblas_get_num_threads == NULL) {
+		print_message("skipped: this BLAS has no switch for threads\n");
+		skip();
+	}
+	openblas_set_num_threads(2);
+	begin(&f, &tiny, 1);
+	assert_int_equal(openblas_get_num_threads(), 1);
+	end(&f);
+}
+
 static void test_causal(void **state)
 {
 	struct fixture f;
@@ -412,7 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_forward),	     cmocka_unit_test(test_gradient), cmocka_unit_test(test_accumulate),
 		cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_causal),   cmocka_unit_test(test_broken_weight),
-		cmocka_unit_test(test_order),	     cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_order),	     cmocka_unit_test(test_memory),   cmocka_unit_test(test_one_thread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

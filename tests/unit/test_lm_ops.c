@@ -196,6 +196,13 @@ static void test_softmax(void **state)
 	float far[4] = { 0.0f, 99.0f, 1000.0f, -1000.0f };
 	zd_ops_causal_softmax(2, far);
 	assert_true(far[0] == 1.0f && far[1] == 0.0f && far[2] == 1.0f && far[3] < 1e-20f);
+	/* A NaN spoils its row, whatever its payload: the bits go through integer arithmetic. */
+	for (uint32_t payload = 0; payload < 1024; payload++) {
+		float broken[4] = { 1.0f, 1.0f, 1.0f, from_bits(0x7fc00000 + payload) };
+
+		zd_ops_causal_softmax(2, broken);
+		assert_true(broken[0] == 1.0f && isnan(broken[2]) && isnan(broken[3]));
+	}
 }
 
 static void test_cross_entropy(void **state)

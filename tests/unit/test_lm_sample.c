@@ -136,6 +136,27 @@ static void test_seed(void **state)
 	end(&store);
 }
 
+static void test_draws(void **state)
+{
+	struct store store;
+	uint8_t out[50];
+	char text[200];
+	bool seen[256] = { false };
+	int distinct = 0;
+	(void)state;
+	begin(&store);
+
+	/* A head of zeros makes all bytes equally likely: 50 draws hit about 45 of them, if each draw is its own. */
+	memset(store.weights[2], 0, zd_lm_unit_numel(&config, 2) * sizeof(uint16_t));
+	assert_int_equal(draw(&store, "x", 1.0, 4, out, 50, text), 0);
+	for (size_t i = 0; i < 50; i++) {
+		distinct += !seen[out[i]];
+		seen[out[i]] = true;
+	}
+	assert_in_range(distinct, 38, 50);
+	end(&store);
+}
+
 /* How often each byte follows "x" in 4000 draws at a temperature, against p^(1/temperature). */
 static void check_odds(struct store *store, double temperature)
 {
@@ -211,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_likeliest),   cmocka_unit_test(test_window),   cmocka_unit_test(test_seed),
 		cmocka_unit_test(test_temperature), cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_draws),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
