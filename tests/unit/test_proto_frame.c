@@ -28,7 +28,7 @@ struct peer {
 
 static void peer_init(struct peer *p, enum zd_side from)
 {
-	memset(p, 0, sizeof(*p));
+	memset(p, 0, offsetof(struct peer, sink));
 	zd_reader_init(&p->reader, from, p->head_mem, sizeof(p->head_mem));
 }
 
@@ -115,16 +115,21 @@ static uint8_t *frame_of(const struct zd_vector *v, uint64_t stream, size_t *ret
 	return frame;
 }
 
-/* Every cut of a small frame; of a large one those near a border of header, head, landing and end: between them any will do. */
+/* Every cut of a frame of a few pages; of a larger one those near a border of header, head, landing and end: between them any will do. */
 static size_t next_cut(size_t cut, size_t size, size_t head_end)
 {
-	size_t near = size < 3 * ZD_LANDING_BYTES ? size : 2 * ZD_LANDING_BYTES;
+	const size_t borders[] = {ZD_LANDING_BYTES, head_end, head_end + ZD_LANDING_BYTES, size};
+	size_t next = size;
 
-	if (cut < near || cut + 8 >= size)
+	if (size < 3 * ZD_LANDING_BYTES || cut < 200)
 		return cut + 1;
-	if (cut + 8 < head_end)
-		return head_end - 8;
-	return cut < head_end + 8 ? cut + 1 : size - 8;
+	for (size_t i = 0; i < sizeof(borders) / sizeof(borders[0]); i++) {
+		if (cut + 8 >= borders[i] && cut < borders[i] + 8)
+			return cut + 1;
+		if (borders[i] > cut && borders[i] - 8 < next)
+			next = borders[i] - 8;
+	}
+	return next;
 }
 
 static void test_every_vector_in_every_two_pieces(void **state)
