@@ -29,7 +29,7 @@ struct sim_worker *sim_worker_new(struct sim_world *w, const struct sim_launch *
 {
 	struct sim_worker *worker = sim_alloc(sizeof(*worker));
 	const char *names[SIM_HOSTS_MAX];
-	char text[SIM_HOSTS_MAX][16];
+	char text[SIM_HOSTS_MAX][24];
 	struct zd_session_config config;
 
 	for (uint32_t h = 0; h < w->config.hosts; h++) {
