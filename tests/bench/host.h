@@ -43,6 +43,10 @@ void zd_host_set_patience(double seconds);
 /* Returns when the machine was quiet for a moment (1) or patience is spent (0, at once from then on). */
 int zd_host_wait_quiet(void);
 
+/* Puts this process, and what it starts, before others that want a processor, as far as it is allowed to: the group of its session gets the
+ * highest weight.  Scheduling among our own processes stays as it is.  Others still share caches and memory. */
+void zd_host_isolate(void);
+
 /* Processor time of one thread of a process in seconds, from the scheduler's own count; negative if there is no such thread.  Exact only
  * while the thread sleeps. */
 double zd_host_task_cpu(pid_t pid, pid_t tid);

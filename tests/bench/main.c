@@ -31,11 +31,12 @@ struct choice {
 	int any;
 };
 
-enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_WORKERS, OPT_LANES, OPT_LIST };
+enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_WORKERS, OPT_LANES, OPT_ISOLATE, OPT_LIST };
 
 static const struct argp_option options[] = {
 	{ "quick", OPT_QUICK, 0, 0, "Smaller and fewer samples", 0 },
 	{ "pin", OPT_PIN, 0, 0, "Server on processor 0, workers on processor 1", 0 },
+	{ "isolate", OPT_ISOLATE, 0, 0, "Go before other processes (needs root); for machines that are never quiet", 0 },
 	{ "zerod", OPT_ZEROD, "PROGRAM", 0, "The daemon to measure", 0 },
 	{ "wait", OPT_WAIT, "SECONDS", 0, "How long to wait for a quiet machine, in all (60)", 0 },
 	{ "params", OPT_PARAMS, "N", 0, "Parameters of a step (50000000)", 0 },
@@ -84,6 +85,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_PIN:
 		c->bench.pin = 1;
+		break;
+	case OPT_ISOLATE:
+		zd_host_isolate();
 		break;
 	case OPT_ZEROD:
 		c->bench.zerod = arg;
