@@ -34,15 +34,15 @@ static void open_compares(void **state)
 	h->units[1].numel--;
 	hz_send_open(h, 1, 1, 0, 2);
 	hz_error(h, 1, ZD_ERR_JOB_DIFFERS, "this lane is 0 of 1, asked was 0 of 2", 0);
-	strcpy(h->spec.name, "other");
+	snprintf(h->spec.name, sizeof h->spec.name, "%s", "other");
 	hz_send_open(h, 1, 0, 0, 1);
 	hz_error(h, 1, ZD_ERR_NO_JOB, "other does not exist", 0);
-	strcpy(h->spec.name, "job");
+	snprintf(h->spec.name, sizeof h->spec.name, "%s", "job");
 	hz_open(h, 1, 0);
 	hz_send_open(h, 1, 0, 0, 1);
 	hz_error(h, 1, ZD_ERR_OUT_OF_ORDER, "OPEN of job on a connection that has opened job", 1);
 	hz_connect(h, 2, ZD_ROLE_READER);
-	strcpy(h->spec.name, "other");
+	snprintf(h->spec.name, sizeof h->spec.name, "%s", "other");
 	hz_send_open(h, 2, 1, 0, 1); /* readers create nothing */
 	hz_error(h, 2, ZD_ERR_NO_JOB, "other", 0);
 	hz_free(h);
@@ -67,10 +67,10 @@ static void memory_is_refused_with_numbers(void **state)
 	hz_recv(h, 0, ZD_MSG_OPENED);
 	assert_int_equal(hz_view(h).bytes, zd_job_bytes(&h->spec, 2, 0));
 	hz_connect(h, 1, ZD_ROLE_WORKER);
-	strcpy(h->spec.name, "second");
+	snprintf(h->spec.name, sizeof h->spec.name, "%s", "second");
 	hz_send_open(h, 1, 1, 0, 2);
 	hz_error(h, 1, ZD_ERR_NO_MEMORY, "job second needs", 0);
-	strcpy(h->spec.name, "large");
+	snprintf(h->spec.name, sizeof h->spec.name, "%s", "large");
 	hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1}); /* the first job is unharmed */
 	hz_free(h);
 }
