@@ -82,16 +82,11 @@ static void settle_step(struct zd_session *s)
 
 static void start_round(struct zd_session *s, uint64_t decided, uint64_t step)
 {
-	uint8_t sealed = 1;
-
 	s->phase = ZD_PH_ROUND;
 	s->round = decided + 1;
 	s->decided = decided;
-	for (uint32_t i = 0; i < s->lane_count; i++) {
+	for (uint32_t i = 0; i < s->lane_count; i++)
 		s->lanes[i]->ls = ZD_LS_PUSH;
-		sealed &= s->lanes[i]->info.sealed;
-	}
-	s->sealed = sealed;
 	zd_cpush_round(s);
 	if (s->step != step || !s->connected) {
 		s->step = step;
@@ -418,14 +413,12 @@ void zd_cagree_joined(struct zd_session *s, struct zd_link *l, const Zd__Pb__Joi
 
 static void reader_open(struct zd_session *s, struct zd_link *l)
 {
-	s->sealed = 1;
 	l->ls = ZD_LS_JOINED;
 	if (!all_in(s, ZD_LS_JOINED) || s->connected)
 		return;
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		const struct zd_lane_info *info = &s->lanes[i]->info;
 
-		s->sealed &= info->sealed;
 		if (info->decided > s->decided)
 			s->decided = info->decided;
 		if (info->step > s->step)
@@ -487,6 +480,7 @@ static void note_decision(struct zd_link *l, const struct zd_decision *d)
 	l->info.decided = d->round;
 	l->info.step = d->step;
 	l->info.has_record = 0;
+	l->info.sealed = 1; /* before that there is no round */
 }
 
 void zd_cagree_applied(struct zd_session *s, struct zd_link *l, const Zd__Pb__Applied *m)
@@ -591,7 +585,7 @@ void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_sess
 		s->unclaimed = 0;
 		zd_csession_end(s, r, ZEROD_OK, "%s", "");
 	} else if (s->committing) {
-		if (zd_hyper_differs(h, &s->hyper) || micro_batches != s->micro_batches)
+		if (zd_hyper_differs(h, &s->hyper) || micro_batches != s->commit_micro)
 			zd_csession_end(s, r, ZEROD_ERR_STATE, "round %llu was committed with other parameters: repeat the call with those",
 				       (unsigned long long)s->commit_round);
 		else
@@ -603,7 +597,7 @@ void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_sess
 		s->committing = 1;
 		s->commit_round = s->decided + 1;
 		s->hyper = *h;
-		s->micro_batches = micro_batches;
+		s->commit_micro = micro_batches;
 		for (uint32_t i = 0; i < s->lane_count; i++)
 			zd_cagree_counted(s, s->lanes[i]);
 	}

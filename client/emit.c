@@ -194,11 +194,11 @@ static int emit_commit(struct zd_session *s, struct zd_link *l)
 	zd_cagree_pb(s->ballot, &ballot);
 	zd_hyper_to_pb(&s->hyper, &hyper);
 	for (uint32_t u = 0; u < s->unit_count; u++)
-		s->counts[u] = s->spec.units[u].frozen ? 0 : s->micro_batches;
+		s->counts[u] = s->spec.units[u].frozen ? 0 : s->commit_micro;
 	m.ballot = &ballot;
 	m.round = s->commit_round;
 	m.rank = s->config.rank;
-	m.micro_batches = s->micro_batches;
+	m.micro_batches = s->commit_micro;
 	m.hyper = &hyper;
 	m.n_counts = s->unit_count;
 	m.counts = s->counts;

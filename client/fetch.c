@@ -274,6 +274,7 @@ void zd_cfetch_frame(struct zd_session *s, struct zd_link *l)
 	p->next += l->rx_count;
 	if (!l->rx_last)
 		return;
+	l->info.sealed = 1; /* nothing is sent before */
 	free_part_slot(l, p);
 	part_done(s, p->fetch, p);
 }

@@ -217,28 +217,29 @@ static int pushes_end(const struct zd_session *s)
 
 void zd_cpush_settle(struct zd_session *s)
 {
-	int sealed = 1;
+	uint8_t sealed = 1;
 
 	if (s->flush_req && pushes_end(s)) {
-		int status = s->redo_owed ? ZEROD_REDO : s->push_status;
-
-		zd_csession_end(s, s->flush_req, status, "%s", status ? s->push_text : "");
+		if (s->redo_owed)
+			zd_csession_end(s, s->flush_req, ZEROD_REDO, "contributions to round %llu were lost; compute the step again",
+					(unsigned long long)s->decided + 1);
+		else
+			zd_csession_end(s, s->flush_req, s->push_status, "%s", s->push_status ? s->push_text : "");
 	}
-	if (!s->seal_req || s->open_loads > 0)
+	if (s->sealed && !s->seal_req)
 		return;
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		struct zd_link *l = s->lanes[i];
 
 		sealed &= l->info.sealed;
-		if (l->info.sealed || l->seal_sent || l->state != ZD_LINK_OPEN)
+		if (!s->seal_req || s->open_loads > 0 || l->info.sealed || l->seal_sent || l->state != ZD_LINK_OPEN)
 			continue;
 		l->seal_sent = 1;
 		l->todo |= ZD_TODO_SEAL;
 	}
-	if (sealed) {
-		s->sealed = 1;
+	s->sealed = sealed && s->lane_count > 0;
+	if (s->sealed && s->seal_req && s->open_loads == 0)
 		zd_csession_end(s, s->seal_req, ZEROD_OK, "%s", "");
-	}
 }
 
 static void push_timeout_text(const struct zd_session *s, const struct zd_req *r, char *out, size_t size)
@@ -453,8 +454,6 @@ void zd_cpush_abandon(struct zd_session *s)
 	for (uint32_t u = 0; u < s->unit_count; u++)
 		s->units[u].next_micro = 0;
 	s->micro_batches = 0;
-	if (!s->redo_owed && s->push_status == ZEROD_REDO)
-		s->push_status = ZEROD_OK; /* somebody was told */
 	zd_cpush_round(s);
 }
 

@@ -201,10 +201,10 @@ static void take(struct zd_reqs *list, struct zd_req *r)
 	list->count--;
 }
 
-/* A push that failed is told by the next FLUSH; a REDO is told once, by whoever is waited for: what later FLUSHes report is of the new computation. */
+/* A push that failed and nobody waited for is told by the next FLUSH; a REDO is told once, by whoever is waited for: what later FLUSHes report is of the new computation. */
 static void note_status(struct zd_session *s, const struct zd_req *r)
 {
-	if (r->kind == ZD_SE_REQ_PUSH && r->status != ZEROD_OK && r->status != ZEROD_REDO && s->push_status == ZEROD_OK) {
+	if (r->kind == ZD_SE_REQ_PUSH && !r->tells && r->status != ZEROD_OK && r->status != ZEROD_REDO && s->push_status == ZEROD_OK) {
 		s->push_status = r->status;
 		memcpy(s->push_text, r->text, sizeof(s->push_text));
 	}

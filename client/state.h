@@ -255,6 +255,7 @@ struct zd_session {
 	uint8_t unclaimed;	/* a round was decided whose STEP had timed out */
 	uint8_t redo_owed;	/* pushes end with REDO until the trainer was told */
 	uint64_t commit_round;
+	uint32_t commit_micro; /* its micro-batches */
 	struct zd_hyper hyper;
 	struct zd_req *step_req, *flush_req, *seal_req, *connect_req;
 	int push_status; /* the first that failed since it was last told */
@@ -365,7 +366,7 @@ void zd_cpush_abandon(struct zd_session *s); /* open pushes end with REDO, count
 void zd_cpush_forget(struct zd_session *s, struct zd_req *r); /* takes a request out of the tables, however it ends */
 void zd_cpush_timeout(struct zd_session *s, struct zd_req *r);
 void zd_cpush_emit(struct zd_session *s, struct zd_link *l);
-void zd_cpush_settle(struct zd_session *s); /* after each event: SEAL or FLUSH may go on */
+void zd_cpush_settle(struct zd_session *s); /* after each event: SEAL or FLUSH may go on; is the job sealed? */
 
 /* ---------------------------------------------------------------- fetch.c */
 

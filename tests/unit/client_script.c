@@ -13,7 +13,10 @@
 
 static void *allocate(void *ctx, size_t size)
 {
-	(void)ctx;
+	struct cs *c = ctx;
+
+	if (++c->allocations == c->fail_at)
+		return NULL;
 	return aligned_alloc(64, (size + 64) & ~(size_t)63);
 }
 
@@ -29,15 +32,16 @@ void cs_init(struct cs *c, const struct cs_options *o)
 	struct zd_session_config config = {
 		.spec = o->spec, .daemons = names, .daemon_count = o->daemons, .rank = o->rank, .world = o->world, .epoch = o->epoch, .launch = 5,
 		.process = 6, .seed = 7, .gather_bytes_max = o->gather_bytes_max, .prefetch = o->prefetch, .create = 1,
-		.features = ZD_FEATURE_PAYLOAD_CRC, .alloc = allocate, .release = release, .now = ZD_SEC(1),
+		.features = ZD_FEATURE_PAYLOAD_CRC, .alloc = allocate, .release = release, .alloc_ctx = c, .now = ZD_SEC(1),
 	};
 
 	memset(c, 0, sizeof(*c));
 	c->now = ZD_SEC(1);
 	c->actions = malloc(sizeof(*c->actions));
 	assert_non_null(c->actions);
+	c->fail_at = o->fail_at;
 	c->session = zd_session_new(&config);
-	assert_non_null(c->session);
+	assert_true(c->session || c->fail_at);
 	zd_arena_init(&c->arena, c->arena_memory, sizeof(c->arena_memory));
 }
 
@@ -45,7 +49,8 @@ void cs_fini(struct cs *c)
 {
 	struct zd_session_event stop = {.type = ZD_SE_REQ_STOP};
 
-	cs_step(c, &stop);
+	if (c->session)
+		cs_step(c, &stop);
 	for (uint32_t i = 0; i < CS_LINKS; i++)
 		if (c->gen[i])
 			cs_down(c, i);

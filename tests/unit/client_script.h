@@ -28,7 +28,7 @@ struct cs_end {
 };
 
 struct cs {
-	struct zd_session *session;
+	struct zd_session *session; /* NULL: no memory for one */
 	struct zd_session_actions *actions;
 	zd_time now;
 	uint32_t gen[CS_LINKS];	  /* of the connection, 0: none was asked for */
@@ -38,6 +38,7 @@ struct cs {
 	struct cs_end end[CS_ENDS];
 	uint32_t ends;
 	uint64_t requests;
+	uint32_t allocations, fail_at;
 	struct zd_arena arena;
 	uint8_t arena_memory[65536];
 };
@@ -46,6 +47,7 @@ struct cs_options {
 	const struct zd_spec *spec;
 	uint32_t daemons, rank, world, prefetch;
 	uint64_t epoch, gather_bytes_max;
+	uint32_t fail_at; /* so many allocations succeed, the next one fails; 0: none does */
 };
 
 void cs_init(struct cs *c, const struct cs_options *o);

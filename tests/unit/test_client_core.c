@@ -212,6 +212,8 @@ static void start_all(struct cw_world *w, const struct run *run)
 /* Forward and backward of stage 3, with every weight compared; then all ranks push and step until nobody has to do it again. */
 static void gather_all(struct cw_world *w, uint32_t peer, const struct reference *ref)
 {
+	struct zd_session_view view;
+
 	for (uint32_t i = 0; i < 2 * UNITS; i++) {
 		uint32_t u = i < UNITS ? i : 2 * UNITS - 1 - i;
 		struct cw_result *r = ask(w, peer, ZD_SE_REQ_GATHER, u);
@@ -221,6 +223,8 @@ static void gather_all(struct cw_world *w, uint32_t peer, const struct reference
 		assert_memory_equal(r->weights, ref->hi[u], 2 * units[u].numel);
 		cw_request(w, peer, &release);
 	}
+	zd_session_view(cw_session(w, peer), &view);
+	assert_int_equal(view.sealed, 1); /* also for those that did not seal */
 }
 
 struct turn {

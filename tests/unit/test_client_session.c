@@ -787,6 +787,68 @@ static void test_nobody_answers(void **state)
 	end(c);
 }
 
+/* ---------------------------------------------------------------- memory */
+
+/* A conversation up to a decision in which one allocation fails: whatever is asked ends, with the right word. */
+static void converse(struct cs *c)
+{
+	const struct cs_joined j = {.ballot = own, .decided = 4, .record_round = 5, .record_ballot = {1, 0}, .credit = 1};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 1};
+	static float dst[8192];
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {1, ZD_PLANE_MASTER, dst}};
+	struct zd_decision d = cs_decision(5, (struct zd_ballot){1, 0});
+	uint64_t asked = cs_ask(c, &connect);
+	struct zd_session_view view;
+
+	for (uint32_t i = 0; i < 2 && c->gen[i]; i++)
+		cs_up(c, i, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_opened(c, i, 9);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_joined(c, i, &j);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_applied(c, i, own, &d);
+	push(c, 0, 0, 1, 0);
+	cs_ask(c, &gather);
+	cs_ask(c, &fetch);
+	push(c, 1, 0, 1, 0);
+	step(c);
+	zd_session_view(c->session, &view);
+	if (cs_ended(c, asked) && cs_ended(c, asked)->status == ZEROD_OK)
+		assert_true(view.decided == 5 || view.failed == ZEROD_ERR_MEMORY);
+	for (uint32_t i = 0; i < c->ends; i++) {
+		int status = c->end[i].status;
+
+		assert_true(status == ZEROD_OK || status == ZEROD_ERR_MEMORY || status == ZEROD_ERR_STATE);
+		assert_true(status == ZEROD_OK || c->end[i].text[0]);
+	}
+}
+
+static void test_allocations_fail(void **state)
+{
+	uint32_t failures = 0, n = 1;
+	struct cs *c = malloc(sizeof(*c));
+
+	(void)state;
+	assert_non_null(c);
+	for (;; n++) {
+		struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 2, .epoch = 2, .prefetch = 1, .fail_at = n};
+		uint32_t reached;
+
+		cs_init(c, &o);
+		if (c->session)
+			converse(c);
+		for (uint32_t i = 0; i < c->ends; i++)
+			failures += c->end[i].status == ZEROD_ERR_MEMORY;
+		reached = c->allocations;
+		cs_fini(c);
+		if (reached < n)
+			break;
+	}
+	assert_true(n > 20 && failures > 8);
+	free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -810,6 +872,7 @@ int main(void)
 		cmocka_unit_test(test_lost_life),
 		cmocka_unit_test(test_greeting),
 		cmocka_unit_test(test_nobody_answers),
+		cmocka_unit_test(test_allocations_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
