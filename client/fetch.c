@@ -2,7 +2,7 @@
 /*
  * FETCH of a unit: one request per lane that has a piece of it, DATA straight into place.
  *
- * A part that was cut off by its connection is asked for again from the extent where it stopped.  Memory of a caller is written to by
+ * A part that was cut off by its connection is asked for again from the first DATA frame that did not arrive whole: frames end where a FETCH may begin.  Memory of a caller is written to by
  * open parts only; each of them holds a lend of the request, so that it cannot end before they do.
  */
 #include "client/state.h"
@@ -302,7 +302,6 @@ void zd_cfetch_rewind(struct zd_session *s, struct zd_link *l)
 	l->rx = NULL;
 	for (uint32_t i = 0; i < ZD_FETCHES_MAX; i++) {
 		struct zd_part *p = l->slots[i];
-		struct zd_piece piece;
 
 		if (!p)
 			continue;
@@ -312,8 +311,6 @@ void zd_cfetch_rewind(struct zd_session *s, struct zd_link *l)
 			part_done(s, p->fetch, p);
 			continue;
 		}
-		piece = piece_of(s, l, p->fetch->unit);
-		p->next -= (p->next - piece.first) % s->spec.extent_elems;
 		p->sent = 0;
 		l->fetch_owed++;
 		if (p->fetch->req)

@@ -195,6 +195,44 @@ static void test_gather_comes_before_prefetch(void **state)
 	cw_free(w);
 }
 
+/* What must go is what the plan needs last. */
+static void test_evicts_the_farthest(void **state)
+{
+	static const uint32_t list[] = {0, 4, 8, 4, 0};
+	struct cw_world *w = begin(2 * (20004 + 20008), 0, 17);
+	struct zerod_stats before;
+	struct cw_result *r;
+
+	(void)state;
+	plan(w, list, 5);
+	for (uint32_t i = 0; i < 2; i++) {
+		cw_wait(w, gather(w, list[i]));
+		release(w, list[i], 1);
+	}
+	cw_wait(w, gather(w, 8)); /* 4 comes next, 0 after it */
+	release(w, 8, 0);
+	before = stats_of(w);
+	r = gather(w, 4);
+	assert_true(r->done);
+	assert_int_equal(stats_of(w).payload_received, before.payload_received);
+	cw_free(w);
+}
+
+/* A prefetch takes no room from what is needed before it. */
+static void test_prefetch_stops_at_the_bound(void **state)
+{
+	static const uint32_t list[] = {0, 4, 8};
+	struct cw_world *w = begin(2 * (20000 + 20004), 3, 19);
+	uint64_t before = stats_of(w).payload_received;
+
+	(void)state;
+	plan(w, list, 3);
+	wait_idle(w);
+	assert_int_equal(stats_of(w).payload_received - before, 2 * (20000 + 20004));
+	assert_true(gather(w, 0)->done);
+	cw_free(w);
+}
+
 /* keep: unchanged weights that are still here are not asked for again. */
 static void test_keep(void **state)
 {
@@ -246,6 +284,8 @@ int main(void)
 		cmocka_unit_test(test_never_exceeded),
 		cmocka_unit_test(test_prefetch_and_bytes),
 		cmocka_unit_test(test_gather_comes_before_prefetch),
+		cmocka_unit_test(test_evicts_the_farthest),
+		cmocka_unit_test(test_prefetch_stops_at_the_bound),
 		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_no_room_is_named),
 	};

@@ -271,6 +271,100 @@ static void test_reader(void **state)
 	cw_free(w);
 }
 
+/* A reader that fetches while steps are taken gets one version or another, never both. */
+static void test_reader_beside_steps(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 15; seed++) {
+		struct cw_config config = config_of(2);
+		struct cw_world *w;
+
+		config.readers = 1;
+		config.seed = seed;
+		config.piece_max = 9000;
+		w = begin(&config, 1);
+		must(w, ask(w, 1, ZD_SE_REQ_CONNECT, 0));
+		for (int round = 0; round < 4; round++) {
+			struct cw_result *stepping, *r;
+
+			push(w, 0, 0);
+			push(w, 0, 2);
+			stepping = step(w, 0, 0.5);
+			for (uint64_t n = cw_random(w) % 80; n > 0; n--)
+				(void)cw_turn(w);
+			r = ask(w, 1, ZD_SE_REQ_GATHER, 0);
+			must(w, stepping);
+			must(w, r);
+			for (uint32_t i = 1; i < 90000; i++)
+				assert_int_equal(r->weights[i], r->weights[0]);
+			cw_request(w, 1, &(struct zd_session_event){.type = ZD_SE_REQ_RELEASE, .u.gather = {0, 0}});
+		}
+		cw_free(w);
+	}
+}
+
+/* Weights of an old version go when the new one is decided; frozen ones stay. */
+static void test_old_versions_go(void **state)
+{
+	struct cw_config config = config_of(1);
+	struct cw_world *w;
+	struct zerod_stats stats;
+
+	(void)state;
+	config.prefetch = 0;
+	config.gather_bytes_max = 1 << 20;
+	w = begin(&config, 1);
+	for (uint32_t u = 0; u < UNITS; u++) {
+		must(w, ask(w, 0, ZD_SE_REQ_GATHER, u));
+		cw_request(w, 0, &(struct zd_session_event){.type = ZD_SE_REQ_RELEASE, .u.gather = {u, 1}});
+	}
+	one_round(w, 0, 1);
+	zd_session_stats(cw_session(w, 0), &stats);
+	assert_int_equal(stats.gathered_bytes, 2 * 5000);
+	cw_free(w);
+}
+
+/* Master weights travel in grains of half an extent; a fetch that is cut anywhere goes on at the grain that did not arrive. */
+static void test_fetch_survives_cuts(void **state)
+{
+	static struct zd_unit_spec big[] = {{"big", 700001, 0}};
+	struct cw_config config = config_of(1);
+	float *master = malloc(700001 * sizeof(float)), *init = malloc(700001 * sizeof(float));
+	struct zd_session_event load_big = {.type = ZD_SE_REQ_LOAD, .u.load = {0, ZD_CODEC_FP32, init}};
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, master}};
+	struct zd_session_view view;
+	struct cw_world *w;
+
+	(void)state;
+	config.spec.units = big;
+	config.spec.unit_count = 1;
+	config.spec.extent_elems = 131072;
+	w = cw_new(&config);
+	for (uint32_t i = 0; i < 700001; i++)
+		init[i] = (float)i / 700001.0f;
+	must(w, ask(w, 0, ZD_SE_REQ_CONNECT, 0));
+	must(w, cw_request(w, 0, &load_big));
+	must(w, ask(w, 0, ZD_SE_REQ_SEAL, 0));
+	for (int turn = 0; turn < 10; turn++) {
+		struct cw_result *r;
+
+		memset(master, 0, 700001 * sizeof(float));
+		r = cw_request(w, 0, &fetch);
+		for (int cut = 0; cut < 3; cut++) {
+			for (uint64_t n = 20 + cw_random(w) % 60; n > 0; n--)
+				(void)cw_turn(w);
+			cw_cut(w, 0, (uint32_t)(cw_random(w) % 2));
+		}
+		must(w, r);
+		assert_memory_equal(master, init, 700001 * sizeof(float));
+	}
+	zd_session_view(cw_session(w, 0), &view);
+	assert_int_equal(view.failed, 0);
+	free(master);
+	free(init);
+	cw_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +375,9 @@ int main(void)
 		cmocka_unit_test(test_lost_before_the_launch),
 		cmocka_unit_test(test_nan_is_skipped),
 		cmocka_unit_test(test_reader),
+		cmocka_unit_test(test_reader_beside_steps),
+		cmocka_unit_test(test_old_versions_go),
+		cmocka_unit_test(test_fetch_survives_cuts),
 	};
 
 	zd_kernels_thread_init();
