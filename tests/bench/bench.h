@@ -10,6 +10,7 @@
 
 struct zd_bench {
 	const char *zerod; /* the daemon's program */
+	const char *no_checksum; /* the module of crc_switch.c */
 	int pin;	   /* server on processor 0, workers on 1 */
 	int quick;	   /* smaller and fewer */
 	size_t params;	   /* of a step */
@@ -31,6 +32,7 @@ void zd_bench_update(const struct zd_bench *b);
 void zd_bench_step(const struct zd_bench *b);
 void zd_bench_push(const struct zd_bench *b);
 void zd_bench_adam(const struct zd_bench *b);
+void zd_bench_checksum(const struct zd_bench *b);
 void zd_bench_wire(const struct zd_bench *b);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/include/zerod.h"
+#include "tests/bench/crc_switch.h"
 #include "tests/bench/host.h"
 
 /* A worker process. */
@@ -203,6 +204,8 @@ static void body(struct zd_actor_box *box, void *state)
 	struct worker w = { .crew = state, .box = box };
 	size_t n = w.crew->params;
 
+	if (w.crew->no_checksum)
+		zd_crc_switch_off();
 	w.grad = zd_host_memory(2 * n, 0);
 	for (size_t i = 0; i < n; i++)
 		w.grad[i] = (uint16_t)(0x3838u + ((uint32_t)i * 2654435761u >> 28)); /* ordinary values around 4e-5 */
@@ -233,7 +236,8 @@ void zd_crew_start(struct zd_crew *c)
 	c->params -= c->params % c->units;
 	for (uint32_t u = 0; u < c->units; u++)
 		c->numel[u] = c->params / c->units;
-	zd_daemon_start(&c->daemon, c->program, c->lanes, budget(c), c->server_cpu, c->pin_lanes);
+	zd_daemon_start(&c->daemon, &(struct zd_daemon_options){ .program = c->program, .lanes = c->lanes, .budget_bytes = budget(c),
+								 .cpu = c->server_cpu, .pin = c->pin_lanes, .no_checksum = c->no_checksum });
 	snprintf(c->endpoint, sizeof c->endpoint, "127.0.0.1:%u", c->daemon.port);
 	c->barrier = zd_actor_barrier(c->workers);
 	for (c->rank = 0; c->rank < c->workers; c->rank++)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/crc_switch.h"
 #include "tests/bench/host.h"
 
 static void die(const char *what)
@@ -19,17 +20,19 @@ static void die(const char *what)
 	exit(1);
 }
 
-static void exec_daemon(const char *program, uint32_t lanes, uint64_t budget, int cpu, int pin, int port_fd)
+static void exec_daemon(const struct zd_daemon_options *o, int port_fd)
 {
 	char count[48], bytes[64], file[64];
 
-	snprintf(count, sizeof count, "lanes.count=%u", lanes);
-	snprintf(bytes, sizeof bytes, "memory.budget=%llu", (unsigned long long)budget);
+	snprintf(count, sizeof count, "lanes.count=%u", o->lanes);
+	snprintf(bytes, sizeof bytes, "memory.budget=%llu", (unsigned long long)o->budget_bytes);
 	snprintf(file, sizeof file, "/dev/fd/%d", port_fd);
-	zd_host_pin(cpu);
-	execl(program, program, "--set", "daemon.name=bench", "--set", "listen.port=0", "--set", "log.level=warning", "--set", count,
-	      "--set", bytes, "--set", pin ? "lanes.pin=yes" : "lanes.pin=no", "--port-file", file, (char *)NULL);
-	fprintf(stderr, "cannot run %s\n", program);
+	zd_host_pin(o->cpu);
+	if (o->no_checksum && (setenv("LD_PRELOAD", o->no_checksum, 1) || setenv(ZD_CRC_SWITCH_ENV, "1", 1)))
+		_exit(127);
+	execl(o->program, o->program, "--set", "daemon.name=bench", "--set", "listen.port=0", "--set", "log.level=warning", "--set", count,
+	      "--set", bytes, "--set", o->pin ? "lanes.pin=yes" : "lanes.pin=no", "--port-file", file, (char *)NULL);
+	fprintf(stderr, "cannot run %s\n", o->program);
 	_exit(127);
 }
 
@@ -52,14 +55,14 @@ static void find_tasks(struct zd_daemon *d)
 	closedir(dir);
 }
 
-void zd_daemon_start(struct zd_daemon *d, const char *program, uint32_t lanes, uint64_t budget_bytes, int cpu, int pin)
+void zd_daemon_start(struct zd_daemon *d, const struct zd_daemon_options *options)
 {
 	pid_t parent = getpid();
 	unsigned port = 0;
 	int fd[2];
 
 	memset(d, 0, sizeof *d);
-	if (!program)
+	if (!options->program)
 		die("--zerod PROGRAM is needed for this measurement");
 	if (pipe(fd))
 		die("pipe");
@@ -72,7 +75,7 @@ void zd_daemon_start(struct zd_daemon *d, const char *program, uint32_t lanes, u
 		if (getppid() != parent)
 			_exit(1);
 		close(fd[0]);
-		exec_daemon(program, lanes, budget_bytes, cpu, pin, fd[1]);
+		exec_daemon(options, fd[1]);
 	}
 	close(fd[1]);
 	FILE *f = fdopen(fd[0], "r");

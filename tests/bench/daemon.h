@@ -15,9 +15,17 @@ struct zd_daemon {
 	pid_t task[ZD_DAEMON_TASKS_MAX];
 };
 
-/* Starts `program` with so many lanes and memory for jobs.  cpu: where all of it runs, -1 anywhere; pin: one processor per lane.  Returns
- * when it listens; ends the program if it does not. */
-void zd_daemon_start(struct zd_daemon *d, const char *program, uint32_t lanes, uint64_t budget_bytes, int cpu, int pin);
+struct zd_daemon_options {
+	const char *program;
+	uint32_t lanes;
+	uint64_t budget_bytes;	   /* of memory for jobs */
+	int cpu;		   /* where all of it runs, -1 anywhere */
+	int pin;		   /* one processor per lane */
+	const char *no_checksum;   /* module of crc_switch.c that takes checksums away; NULL: as it is */
+};
+
+/* Returns when it listens; ends the program if it does not. */
+void zd_daemon_start(struct zd_daemon *d, const struct zd_daemon_options *options);
 /* SIGTERM, and the exit status must be 0. */
 void zd_daemon_stop(struct zd_daemon *d);
 

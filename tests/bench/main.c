@@ -20,6 +20,7 @@ static const struct {
 	{ "step", zd_bench_step, "push, reduce, step and fetch through the daemon against the minimal server" },
 	{ "push", zd_bench_push, "one large push against the bare stream" },
 	{ "adam", zd_bench_adam, "Adam over a whole shard in the daemon against the pure in-place update" },
+	{ "checksum", zd_bench_checksum, "a push and a step with checksums against the same without" },
 	{ "wire", zd_bench_wire, "bytes and frames of a step against the planner" },
 };
 #define TABLE_LEN (sizeof table / sizeof *table)
@@ -123,7 +124,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = { options, parse, "[MEASUREMENT...]", "Measures zerod against what the machine can do.", 0, 0, 0 };
-	struct choice c = { .patience = 60 };
+	struct choice c = { .bench = { .no_checksum = ZD_BENCH_CRC_SWITCH }, .patience = 60 };
 
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
