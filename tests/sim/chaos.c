@@ -7,6 +7,7 @@
 
 #define LEASE_MS 1000u
 #define READER_AFTER 2u /* rounds */
+#define ROUNDS_ENOUGH 15u
 
 struct sim_totals sim_totals;
 
@@ -47,7 +48,7 @@ void sim_chaos_config(struct sim_config *c, uint64_t seed, int faults)
 	c->lanes_per_host = c->hosts == 1 ? sim_range(&r, 1, 4) : sim_range(&r, 1, 2);
 	choose_model(c, &r);
 	c->level = sim_chance(&r, 90) ? SIM_DURABLE : SIM_NONE;
-	c->windows = 10 + (sim_chance(&r, 50) ? sim_below(&r, 12) : 0);
+	c->windows = 16 + (sim_chance(&r, 50) ? sim_below(&r, 12) : 0);
 	c->max_conns = 64;
 	c->prefetch = sim_below(&r, 3);
 	c->gather_bytes = sim_chance(&r, 30) ? zd_session_gather_min(&(struct zd_spec){.unit_count = c->spec.unit_count, .units = c->units}) : 0;
@@ -156,7 +157,7 @@ static void calm(struct sim_world *w)
 	w->calm = 1;
 	w->slow_percent = 0;
 	sim_unblock(w);
-	w->target = w->oracle.decided + (w->config.seed % 5 == 0 ? 20 : 4);
+	w->target = w->oracle.decided + (w->config.seed % 8 == 0 ? 20 : 3);
 	w->config.end = w->now + ZD_SEC(100);
 	for (uint32_t i = 0; i < w->worker_count; i++) {
 		w->workers[i]->paused_until = 0;
@@ -171,7 +172,7 @@ static void on_fault(struct sim_world *w)
 {
 	uint32_t burst = sim_chance(&w->rng, 25) ? 3 : 1;
 
-	if (w->now >= w->faults_end) {
+	if (w->now >= w->faults_end || (w->oracle.decided >= ROUNDS_ENOUGH && w->faults > 3)) {
 		calm(w);
 		return;
 	}
@@ -219,8 +220,8 @@ int sim_chaos_run(uint64_t seed, int faults, int verbose, char *text, size_t tex
 	w = sim_new(&config);
 	w->fault = on_fault;
 	if (faults) {
-		w->faults_end = w->now + ZD_MS(500) + sim_next(&w->rng) % ZD_SEC(5);
-		sim_at(w, w->now + sim_delay(w, ZD_MS(800)), SIM_E_FAULT, NULL, 0);
+		w->faults_end = w->now + ZD_MS(100) + sim_next(&w->rng) % ZD_MS(sim_chance(&w->rng, 15) ? 4000 : 1000);
+		sim_at(w, w->now + sim_delay(w, ZD_MS(300)), SIM_E_FAULT, NULL, 0);
 	}
 	sim_launch(w, sim_range(&w->rng, 1, 4), sim_range(&w->rng, 1, 3));
 	if (config.readers && config.spec.optimizer != ZD_OPT_NONE && sim_run_until(w, some_rounds, ZD_SEC(300)))

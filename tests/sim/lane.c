@@ -7,7 +7,6 @@
 #include "tests/sim/world.h"
 
 #define DAEMON "sim"
-#define RESULTS_MAX 8192u
 
 /* Room for the windows, and a few times the planes: more than enough for the models of these worlds. */
 static uint64_t slab_bytes(const struct sim_world *w)
@@ -37,6 +36,57 @@ static struct zd_core_config core_config(const struct sim_lane *lane)
 	};
 }
 
+/*
+ * Pages of cores that have ended, for those to come: worlds are many, and fresh pages are what they would spend their time on.  What is in a slab at
+ * first is what an earlier core left there: no core may rely on zeros.
+ */
+#define POOL_MAX 256u
+#define POOL_PAGE 4096u
+
+static struct {
+	void *base;
+	size_t bytes;
+	uint8_t used;
+} pool[POOL_MAX];
+
+void *sim_pages(size_t bytes)
+{
+	uint32_t empty = POOL_MAX;
+
+	for (uint32_t i = 0; i < POOL_MAX; i++) {
+		if (!pool[i].base && empty == POOL_MAX)
+			empty = i;
+		if (!pool[i].base || pool[i].used || pool[i].bytes < bytes || pool[i].bytes > 2 * bytes)
+			continue;
+		pool[i].used = 1;
+		return pool[i].base;
+	}
+	if (empty == POOL_MAX || posix_memalign(&pool[empty].base, POOL_PAGE, bytes) != 0) {
+		fprintf(stderr, "sim: no memory for %zu bytes\n", bytes);
+		abort();
+	}
+	pool[empty].bytes = bytes;
+	pool[empty].used = 1;
+	return pool[empty].base;
+}
+
+void sim_pages_back(void *base)
+{
+	for (uint32_t i = 0; base && i < POOL_MAX; i++)
+		if (pool[i].base == base)
+			pool[i].used = 0;
+}
+
+void sim_pages_free(void)
+{
+	for (uint32_t i = 0; i < POOL_MAX; i++) {
+		if (pool[i].used)
+			continue;
+		free(pool[i].base);
+		pool[i].base = NULL;
+	}
+}
+
 void sim_lane_init(struct sim_lane *lane)
 {
 	lane->conns = sim_alloc(lane->world->config.max_conns * sizeof(struct sim_conn *));
@@ -50,23 +100,22 @@ void sim_lane_start(struct sim_lane *lane)
 	struct zd_core_config config = core_config(lane);
 
 	lane->life++;
-	lane->arena = sim_alloc((zd_core_arena_bytes(&config) + 127) / 64 * 64);
-	/* Fresh pages, as the system gives them; the core aligns nothing itself. */
-	if (posix_memalign(&lane->slab, 4096, slab_bytes(lane->world)) != 0)
-		abort();
+	lane->arena = sim_pages(zd_core_arena_bytes(&config));
+	memset(lane->arena, 0, zd_core_arena_bytes(&config));
+	lane->slab = sim_pages(slab_bytes(lane->world));
 	config.slab = lane->slab;
 	lane->tick_at = ZD_TIME_NEVER;
 	lane->idle_due = 0;
 	lane->result_first = lane->result_count = 0;
-	lane->core = zd_core_init((void *)(((uintptr_t)lane->arena + 63) / 64 * 64), &config);
+	lane->core = zd_core_init(lane->arena, &config);
 	lane->known = 0;
 	memset(&lane->view, 0, sizeof(lane->view));
 }
 
 static void stop(struct sim_lane *lane)
 {
-	free(lane->arena);
-	free(lane->slab);
+	sim_pages_back(lane->arena);
+	sim_pages_back(lane->slab);
 	lane->arena = lane->slab = NULL;
 	lane->core = NULL;
 	lane->life++;

@@ -44,7 +44,7 @@ static void drop_bytes(struct sim_pipe *p)
 	p->bytes = NULL;
 	p->marks = NULL;
 	p->segments = NULL;
-	p->cap = 0;
+	p->cap = p->start = 0;
 	p->mark_first = p->mark_count = p->mark_cap = 0;
 	p->segment_first = p->segment_count = p->segment_cap = 0;
 	p->delivered = p->sent;
@@ -138,16 +138,20 @@ static void onto_wire(struct sim_conn *c, struct sim_pipe *p, const uint8_t *byt
 	size_t held = (size_t)(p->sent - p->delivered);
 	zd_time at = w->now + 1000 + sim_delay(w, w->config.latency);
 
-	if (held + len > p->cap) {
+	if (p->start + held + len > p->cap) { /* to the front; the room for more is doubled where it is short */
 		uint8_t *old = p->bytes;
 
-		p->cap = 2 * (held + len);
-		p->bytes = malloc(p->cap);
+		if (2 * (held + len) > p->cap) {
+			p->cap = 2 * (held + len) + 4096;
+			p->bytes = malloc(p->cap);
+		}
 		if (old)
-			memcpy(p->bytes, old, held);
-		free(old);
+			memmove(p->bytes, old + p->start, held);
+		if (old != p->bytes)
+			free(old);
+		p->start = 0;
 	}
-	memcpy(p->bytes + held, bytes, len);
+	memcpy(p->bytes + p->start + held, bytes, len);
 	p->sent += len;
 	if (at < p->last_at)
 		at = p->last_at;
@@ -248,9 +252,7 @@ static size_t cut(struct sim_world *w, size_t n)
 
 static void consume(struct sim_pipe *p, size_t n)
 {
-	size_t held = (size_t)(p->sent - p->delivered);
-
-	memmove(p->bytes, p->bytes + n, held - n);
+	p->start += n;
 	p->delivered += n;
 	while (p->segment_count > 0 && p->segments[p->segment_first].end <= p->delivered) {
 		p->segment_first++;
@@ -335,7 +337,7 @@ static void deliver(struct sim_conn *c, int up)
 		return;
 	n = cut(w, n);
 	n = n < span.len ? n : span.len;
-	memcpy(span.base, p->bytes, n);
+	memcpy(span.base, p->bytes + p->start, n);
 	quiet = up && sim_check_quiet(c, p->delivered, p->delivered + n);
 	consume(p, n);
 	schedule_delivery(c, up);

@@ -67,5 +67,6 @@ int main(int argc, char **argv)
 		fflush(stdout);
 	}
 	print_totals();
+	sim_pages_free();
 	return failures > 0;
 }

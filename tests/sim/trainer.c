@@ -327,7 +327,7 @@ static void fetched(struct sim_worker *worker, const struct sim_request *r)
 	if (r->plane == ZD_PLANE_GRADIENT) {
 		struct sim_candidate *c = sim_candidate(w, worker->round - 1, o->decisions[worker->round - 1].ballot);
 
-		if (!c->sums[r->unit] || memcmp(r->data, c->sums[r->unit], 4 * n) != 0)
+		if (c->sums[r->unit] && memcmp(r->data, c->sums[r->unit], 4 * n) != 0) /* of rounds long decided it is not kept */
 			sim_fail(w, "rank %u fetches another gradient of round %llu than the sum", worker->rank,
 				 (unsigned long long)worker->round - 1);
 	} else if (r->plane == ZD_PLANE_MASTER && worker->version == o->version) {
@@ -499,7 +499,7 @@ void sim_trainer_go(struct sim_worker *worker)
 	if (worker->training || !worker->session)
 		return;
 	worker->training = 1; /* completions of what is posted here come back through this function */
-	for (uint32_t n = 0; worker->session && go_once(worker); n++) {
+	while (worker->session && go_once(worker)) {
 		/* Computing takes time, sometimes. */
 		if (!w->config.plain_trainer && sim_chance(&worker->rng, 20)) {
 			sim_after(w, 4 * w->config.latency, SIM_E_TRAIN, worker, 0);

@@ -6,6 +6,15 @@
 
 #include "tests/sim/world.h"
 
+#define DONES_MAX (4 * SIM_OPEN_MAX)
+
+struct sim_done {
+	uint64_t id;
+	int status;
+	const uint16_t *weights;
+	char text[160];
+};
+
 static void *allocate(void *ctx, size_t size)
 {
 	void *memory;
@@ -44,6 +53,7 @@ struct sim_worker *sim_worker_new(struct sim_world *w, const struct sim_launch *
 	sim_rng_init(&worker->rng, w->config.seed ^ sim_mix(worker->epoch * 1000 + rank + (launch ? 0 : 500)));
 	worker->process = sim_next(&worker->rng);
 	worker->tick_at = ZD_TIME_NEVER;
+	worker->dones = sim_alloc(DONES_MAX * sizeof(*worker->dones));
 	worker->conns = sim_alloc(SIM_LANES_MAX * sizeof(struct sim_conn *));
 	config = (struct zd_session_config){
 		.spec = &w->config.spec,
@@ -98,14 +108,7 @@ struct sim_request *sim_worker_post(struct sim_worker *worker, struct zd_session
 	return r;
 }
 
-struct done {
-	uint64_t id;
-	int status;
-	const uint16_t *weights;
-	char text[160];
-};
-
-static void tell_done(struct sim_worker *worker, const struct done *d)
+static void tell_done(struct sim_worker *worker, const struct sim_done *d)
 {
 	struct sim_request *open = sim_worker_request(worker, d->id), request;
 
@@ -134,14 +137,15 @@ static void act_connect(struct sim_worker *worker, const struct zd_session_actio
 	worker->conns[a->slot] = sim_connect(worker, a->slot, a->gen, &w->lanes[index]);
 }
 
-static void carry_out(struct sim_worker *worker, struct done *dones, uint32_t *count)
+/* DONEs are told when the session's actions are carried out; what is asked meanwhile may end at once, on top of them. */
+static void carry_out(struct sim_worker *worker)
 {
 	const struct zd_session_actions *actions = worker->world->session_actions;
 
 	for (uint32_t i = 0; i < actions->count; i++) {
 		const struct zd_session_action *a = &actions->item[i];
 		struct sim_conn *c = a->type == ZD_SA_DONE ? NULL : worker->conns[a->slot];
-		struct done *d;
+		struct sim_done *d;
 
 		if (c && c->gen != a->gen)
 			c = NULL;
@@ -157,7 +161,9 @@ static void carry_out(struct sim_worker *worker, struct done *dones, uint32_t *c
 				sim_client_close(c);
 			break;
 		case ZD_SA_DONE:
-			d = &dones[(*count)++];
+			if (worker->done_count == DONES_MAX)
+				break;
+			d = &worker->dones[worker->done_count++];
 			d->id = a->u.done.request;
 			d->status = a->u.done.status;
 			d->weights = a->u.done.weights;
@@ -171,27 +177,26 @@ void sim_worker_feed(struct sim_worker *worker, struct zd_session_event *event)
 {
 	struct sim_world *w = worker->world;
 	struct zd_session_event tick = {.type = ZD_SE_TICK};
-	struct done *dones;
-	uint32_t count = 0;
+	uint32_t first = worker->done_count, count;
 	zd_time at;
 
 	if (!worker->session || w->failure[0])
 		return;
 	event->now = tick.now = w->now;
-	dones = malloc(4 * SIM_OPEN_MAX * sizeof(*dones));
 	zd_session_step(worker->session, event, w->session_actions);
-	carry_out(worker, dones, &count);
+	carry_out(worker);
 	for (uint32_t n = 0; zd_session_deadline(worker->session) <= w->now; n++) {
 		if (n == 1000) {
 			sim_fail(w, "the session of rank %u has a deadline that does not pass", worker->rank);
 			break;
 		}
 		zd_session_step(worker->session, &tick, w->session_actions);
-		carry_out(worker, dones, &count);
+		carry_out(worker);
 	}
+	count = worker->done_count - first;
 	for (uint32_t i = 0; i < count && worker->session; i++)
-		tell_done(worker, &dones[i]);
-	free(dones);
+		tell_done(worker, &worker->dones[first + i]);
+	worker->done_count = first;
 	if (!worker->session)
 		return;
 	at = zd_session_deadline(worker->session);
@@ -282,6 +287,7 @@ void sim_worker_free(struct sim_worker *worker)
 	worker->world->config.relaunch = 0;
 	sim_worker_kill(worker, 1);
 	worker->world->config.relaunch = relaunch;
+	free(worker->dones);
 	free(worker->conns);
 	free(worker);
 }

@@ -9,8 +9,6 @@
 
 #include "proto/assert.h"
 
-#define SCRATCH_BYTES (ZD_PAYLOAD_MAX + 65536u)
-
 /* ---------------------------------------------------------------- memory, text */
 
 void *sim_alloc(size_t size)
@@ -310,10 +308,9 @@ struct sim_world *sim_new(const struct sim_config *config)
 	w->now = ZD_SEC(1);
 	w->target = config->target;
 	w->lane_count = config->hosts * config->lanes_per_host;
-	w->actions = malloc(sizeof(*w->actions));
-	w->session_actions = malloc(sizeof(*w->session_actions));
-	w->scratch = sim_alloc(SCRATCH_BYTES);
-	zd_arena_init(&w->arena, sim_alloc(ZD_ARENA_BYTES), ZD_ARENA_BYTES);
+	w->actions = sim_pages(sizeof(*w->actions));
+	w->session_actions = sim_pages(sizeof(*w->session_actions));
+	zd_arena_init(&w->arena, sim_pages(ZD_ARENA_BYTES), ZD_ARENA_BYTES);
 	if (zd_spec_check(&w->config.spec, text, sizeof(text)) < 0)
 		sim_fail(w, "specification of the world: %s", text);
 	w->lanes = sim_alloc(w->lane_count * sizeof(*w->lanes));
@@ -342,10 +339,9 @@ void sim_free(struct sim_world *w)
 	free(w->conns);
 	free(w->lanes);
 	free(w->heap);
-	free(w->actions);
-	free(w->session_actions);
-	free(w->scratch);
-	free(w->arena.base);
+	sim_pages_back(w->actions);
+	sim_pages_back(w->session_actions);
+	sim_pages_back(w->arena.base);
 	free(w->trace);
 	asserting = NULL;
 	free(w);

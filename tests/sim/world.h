@@ -35,6 +35,7 @@
 
 struct sim_world;
 struct sim_conn;
+struct sim_done;
 
 enum sim_level { SIM_DURABLE, SIM_NONE };
 
@@ -104,8 +105,8 @@ struct sim_segment {
 
 struct sim_pipe {
 	struct sim_item *first, **last;
-	uint8_t *bytes; /* sent, not delivered: stream offsets [delivered, sent) */
-	size_t cap;
+	uint8_t *bytes; /* from `start`: sent, not delivered, stream offsets [delivered, sent) */
+	size_t cap, start;
 	uint64_t queued, sent, delivered;
 	struct sim_mark *marks;
 	uint32_t mark_first, mark_count, mark_cap;
@@ -237,6 +238,8 @@ struct sim_worker {
 	uint64_t requests;
 	struct sim_request open[SIM_OPEN_MAX];
 	uint32_t open_count;
+	struct sim_done *dones; /* of this step of the session, not yet told */
+	uint32_t done_count;
 	struct sim_op ops[SIM_OPS_MAX];
 	uint32_t op_count, op_at;
 	uint8_t waiting;	/* for a DONE before the next operation */
@@ -330,7 +333,6 @@ struct sim_world {
 
 	struct zd_actions *actions;
 	struct zd_session_actions *session_actions;
-	uint8_t *scratch;
 	struct zd_arena arena;
 
 	char failure[512]; /* "": none */
@@ -379,6 +381,9 @@ void sim_lane_crash(struct sim_lane *lane, int silent, int keep_percent, zd_time
 void sim_lane_feed(struct sim_lane *lane, struct zd_event *event);
 void sim_lane_event(struct sim_world *w, const struct sim_event *e);
 void sim_lane_fini(struct sim_lane *lane);
+void *sim_pages(size_t bytes);
+void sim_pages_back(void *base);
+void sim_pages_free(void); /* what is kept for later worlds */
 
 /* ---- disk.c */
 void sim_disk_submit(struct sim_lane *lane, const struct zd_action *action);
