@@ -240,11 +240,6 @@ static int agree_so_far(struct zd_session *s, uint64_t most)
 {
 	const struct zd_lane_info *a = &s->lanes[0]->info;
 
-	if (most < s->decided) {
-		zd_csession_fail(s, ZEROD_ERR_LOST, "the lanes went back from round %llu to %llu: their state is lost",
-				(unsigned long long)s->decided, (unsigned long long)most);
-		return 0;
-	}
 	if (s->connected && most > s->decided && !s->committing) {
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "round %llu was decided without rank %u", (unsigned long long)most, s->config.rank);
 		return 0;
@@ -278,6 +273,11 @@ static void resolve(struct zd_session *s)
 	rc = prepared_alike(s, most + 1, &d);
 	if (rc < 0)
 		return;
+	if (most + (uint64_t)rc < s->decided) { /* a decision is not durable by itself, but what it was taken on is */
+		zd_csession_fail(s, ZEROD_ERR_LOST, "the lanes went back from round %llu to %llu: their state is lost",
+				(unsigned long long)s->decided, (unsigned long long)most);
+		return;
+	}
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		struct zd_link *l = s->lanes[i];
 

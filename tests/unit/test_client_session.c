@@ -1,114 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The session against lanes that the test plays: what it sends in every state of the agreement, and how requests end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "client_script.h"
-
-#define EXTENT 4096u
-
-/* On two lanes "big" has two pieces of 40960 elements, 10 extents each; the small ones are whole on one lane. */
-static struct zd_unit_spec units[3] = {{"big", 81920, 0}, {"small", 8192, 0}, {"still", 100, 1}};
-static const struct zd_spec spec = {
-	.name = "job", .optimizer = ZD_OPT_ADAMW, .grad_codec = ZD_CODEC_BF16, .extent_elems = EXTENT, .lease_ms = 4000, .unit_count = 3, .units = units};
-static uint16_t grad[81920];
-
-static const struct zd_ballot own = {2, 0};
-
-static struct cs *begin(uint32_t world)
-{
-	struct cs *c = malloc(sizeof(*c));
-	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = world, .epoch = 2, .prefetch = 1};
-	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT};
-
-	assert_non_null(c);
-	cs_init(c, &o);
-	cs_ask(c, &connect);
-	cs_up(c, 0, 2); /* the other lane becomes known */
-	cs_up(c, 1, 2);
-	for (uint32_t i = 0; i < 2; i++) {
-		cs_expect(c, i, ZD_MSG_OPEN, NULL);
-		cs_opened(c, i, 9);
-		cs_expect(c, i, ZD_MSG_JOIN, NULL);
-	}
-	return c;
-}
-
-static void end(struct cs *c)
-{
-	cs_fini(c);
-	free(c);
-}
-
-/* Both lanes have decided `decided` and hold nothing. */
-static struct cs *begin_round(uint64_t decided, uint32_t world, uint32_t credit)
-{
-	struct cs *c = begin(world);
-	const struct cs_joined j = {.ballot = own, .decided = decided, .decision_ballot = {1, 0}, .credit = credit};
-
-	cs_joined(c, 0, &j);
-	cs_joined(c, 1, &j);
-	assert_int_equal(cs_ended(c, 1)->status, ZEROD_OK);
-	return c;
-}
-
-static uint64_t push(struct cs *c, uint32_t unit, uint32_t micro, uint32_t micro_batches, uint8_t tells)
-{
-	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH,
-				      .u.push = {.unit = unit, .micro = micro, .micro_batches = micro_batches, .data = grad, .tells = tells}};
-
-	return cs_ask(c, &ev);
-}
-
-static uint64_t step(struct cs *c)
-{
-	struct zd_session_event ev = {.type = ZD_SE_REQ_STEP, .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 1}};
-
-	return cs_ask(c, &ev);
-}
-
-static uint32_t skip_pushes(struct cs *c, uint32_t slot)
-{
-	uint32_t n = 0;
-
-	while (c->seen[slot] < c->got[slot] && c->frame[slot][c->seen[slot] % CS_FRAMES].type == ZD_MSG_PUSH) {
-		c->seen[slot]++;
-		n++;
-	}
-	return n;
-}
-
-/* Extents of a unit that a lane has, from what is sent there. */
-static uint32_t small_lane(struct cs *c)
-{
-	uint32_t n0 = skip_pushes(c, 0), n1 = skip_pushes(c, 1);
-
-	assert_int_equal(n0 + n1, 22);
-	assert_true(n0 == 10 || n1 == 10);
-	return n0 == 12 ? 0 : 1;
-}
-
-/* Pushes everything and has it counted; returns the lane of "small". */
-static uint32_t push_all(struct cs *c, uint64_t round, struct zd_ballot ballot)
-{
-	uint32_t small;
-
-	push(c, 0, 0, 1, 0);
-	push(c, 1, 0, 1, 0);
-	small = small_lane(c);
-	cs_sent(c, 0);
-	cs_sent(c, 1);
-	cs_pushed(c, 0, ballot, round, 0, 10, 0);
-	cs_pushed(c, 1, ballot, round, 0, 10, 0);
-	cs_pushed(c, small, ballot, round, 1, 2, 0);
-	return small;
-}
+/* The session against lanes that the test plays: what it sends in every state of the agreement, and what it does when that is repeated or lost. */
+#include "client_fixture.h"
 
 /* ---------------------------------------------------------------- resolve */
 
@@ -247,6 +139,49 @@ static void test_resolve_starts_over(void **state)
 	check_apply(c, 0, DECIDED5);
 	assert_int_equal(cs_ended(c, 1)->status, ZEROD_OK);
 	end(c);
+}
+
+/* Decisions need not be durable: all lanes may come back prepared for a round that this worker has seen decided.  It is decided again. */
+static void test_all_lanes_forget_a_decision(void **state)
+{
+	(void)state;
+	for (int lost = 0; lost < 2; lost++) {
+		struct cs *c = begin_round(5, 2, 1);
+		struct cs_joined j = {.ballot = own, .decided = 4, .record_round = 5, .record_ballot = {1, 0}, .credit = 1};
+		struct zd_session_view view;
+
+		if (lost)
+			j.record_round = 0;
+		for (uint32_t i = 0; i < 2; i++)
+			cs_down(c, i);
+		cs_tick(c, ZD_SEC(3));
+		for (uint32_t i = 0; i < 2; i++) {
+			cs_up(c, i, 2);
+			cs_expect(c, i, ZD_MSG_OPEN, NULL);
+			cs_opened(c, i, 9);
+			cs_expect(c, i, ZD_MSG_JOIN, NULL);
+		}
+		cs_joined(c, 0, &j); /* fewer than one round before the open one: a new attempt, and resolve */
+		j.ballot.attempt = 1;
+		for (uint32_t i = 0; i < 2; i++) {
+			cs_expect(c, i, ZD_MSG_JOIN, NULL);
+			cs_joined(c, i, &j);
+		}
+		zd_session_view(c->session, &view);
+		assert_int_equal(view.failed, lost ? ZEROD_ERR_LOST : 0);
+		if (!lost) {
+			struct zd_decision d = cs_decision(5, (struct zd_ballot){1, 0});
+
+			cs_expect(c, 0, ZD_MSG_APPLY, NULL);
+			cs_expect(c, 1, ZD_MSG_APPLY, NULL);
+			cs_applied(c, 0, j.ballot, &d);
+			cs_applied(c, 1, j.ballot, &d);
+			zd_session_view(c->session, &view);
+			assert_int_equal(view.decided, 5);
+			assert_int_equal(view.agreeing, 0);
+		}
+		end(c);
+	}
 }
 
 /* ---------------------------------------------------------------- resume */
@@ -539,321 +474,12 @@ static void test_redo_that_was_not_decided(void **state)
 	end(c);
 }
 
-/* ---------------------------------------------------------------- ends */
-
-static void test_aborted_table(void **state)
-{
-	static const struct {
-		struct zd_ballot promise, ended;
-		int code, status; /* status 0: goes on, with a new attempt */
-	} rows[] = {
-		{{2, 0}, {2, 0}, ZD_ERR_LEASE, ZEROD_ERR_ABORTED},
-		{{2, 0}, {2, 0}, ZD_ERR_GAP, ZEROD_ERR_ABORTED},
-		{{2, 0}, {2, 0}, ZD_ERR_HYPER_DIFFERS, ZEROD_ERR_ABORTED},
-		{{2, 0}, {2, 0}, ZD_ERR_MICRO_DIFFERS, ZEROD_ERR_ABORTED},
-		{{2, 0}, {2, 0}, ZD_ERR_DECISION_DIFFERS, ZEROD_ERR_ABORTED},
-		{{2, 0}, {2, 0}, ZD_ERR_LOST, 0},
-		{{2, 0}, {2, 0}, ZD_ERR_NOT_JOINED, 0},
-		{{3, 0}, {2, 0}, ZD_ERR_BALLOT_LOW, ZEROD_ERR_STALE},
-		{{3, 0}, {1, 0}, ZD_ERR_BALLOT_LOW, ZEROD_ERR_STALE},
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct cs *c = begin_round(4, 2, 1);
-		uint64_t r = push(c, 0, 0, 1, 0);
-
-		skip_pushes(c, 0);
-		cs_aborted(c, 0, rows[i].promise, rows[i].ended, rows[i].code, "the lane's words");
-		if (rows[i].status == 0) {
-			cs_expect(c, 0, ZD_MSG_JOIN, NULL);
-			end(c);
-			continue;
-		}
-		assert_true(c->closed[0] && c->closed[1]);
-		cs_down(c, 0);
-		cs_down(c, 1);
-		assert_int_equal(cs_ended(c, r)->status, rows[i].status);
-		if (rows[i].status == ZEROD_ERR_ABORTED)
-			assert_non_null(strstr(cs_ended(c, r)->text, "the lane's words"));
-		r = push(c, 1, 0, 1, 0); /* and so does everything later */
-		assert_int_equal(cs_ended(c, r)->status, rows[i].status);
-		cs_tick(c, ZD_SEC(10));
-		assert_true(c->gen[0] == 0); /* it never comes back by itself */
-		end(c);
-	}
-}
-
-static void test_refused_table(void **state)
-{
-	static const struct {
-		int code, status;
-	} rows[] = {
-		{ZD_ERR_RANK_TAKEN, ZEROD_ERR_REFUSED}, {ZD_ERR_WORLD_DIFFERS, ZEROD_ERR_REFUSED}, {ZD_ERR_LAUNCH_DIFFERS, ZEROD_ERR_REFUSED},
-		{ZD_ERR_NO_MEMORY, ZEROD_ERR_REFUSED},	{ZD_ERR_JOB_DIFFERS, ZEROD_ERR_REFUSED},   {ZD_ERR_DRAINING, ZEROD_ERR_REFUSED},
-		{ZD_ERR_DROPPED, ZEROD_ERR_LOST},	{ZD_ERR_BAD_MESSAGE, ZEROD_ERR_PROTOCOL},
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct cs *c = begin(2);
-
-		cs_error(c, 1, 0, rows[i].code, "rank 0 is process 12");
-		assert_int_equal(cs_ended(c, 1)->status, rows[i].status);
-		assert_non_null(strstr(cs_ended(c, 1)->text, "rank 0 is process 12"));
-		assert_non_null(strstr(cs_ended(c, 1)->text, "lane 1 (one:1, its lane 1)"));
-		end(c);
-	}
-}
-
-static void test_timeouts_name_what_they_waited_for(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(700),
-				      .u.push = {.unit = 0, .micro = 0, .micro_batches = 1, .data = grad}};
-	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER, .deadline = c->now + ZD_MS(700), .u.gather.unit = 1};
-	uint64_t r = cs_ask(c, &ev), g = cs_ask(c, &gather);
-
-	(void)state;
-	cs_pushed(c, 0, own, 5, 0, 10, 0);
-	cs_pushed(c, 1, own, 5, 0, 7, 0);
-	cs_tick(c, ZD_MS(700));
-	assert_int_equal(cs_ended(c, g)->status, ZEROD_ERR_TIMEOUT);
-	assert_non_null(strstr(cs_ended(c, g)->text, "\"small\""));
-	assert_null(cs_ended(c, r)); /* not before its memory is free */
-	assert_true(c->closed[0] && c->closed[1]);
-	cs_down(c, 0);
-	cs_down(c, 1);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_TIMEOUT);
-	assert_non_null(strstr(cs_ended(c, r)->text, "unit \"big\", micro-batch 0, rank 0"));
-	assert_non_null(strstr(cs_ended(c, r)->text, "lane 1 (one:1, its lane 1) has 7 of 10 extents"));
-	assert_non_null(strstr(cs_ended(c, r)->text, "700 ms"));
-	end(c);
-}
-
-/* A step that timed out goes on; asked again, it reports the outcome. */
-static void test_step_times_out_and_is_claimed(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_STEP, .deadline = c->now + ZD_MS(500),
-				      .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 1}};
-	struct zd_record r = cs_record(5, own);
-	const ProtobufCMessage *msg;
-	struct zd_decision d;
-	uint64_t first, second;
-
-	(void)state;
-	push_all(c, 5, own);
-	first = cs_ask(c, &ev);
-	cs_tick(c, ZD_MS(500));
-	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
-	assert_non_null(strstr(cs_ended(c, first)->text, "has not prepared round 5"));
-	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
-	cs_prepared(c, 0, own, &r);
-	cs_prepared(c, 1, own, &r);
-	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
-	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
-	cs_applied(c, 0, own, &d);
-	cs_applied(c, 1, own, &d);
-	second = step(c);
-	assert_int_equal(cs_ended(c, second)->status, ZEROD_OK);
-	end(c);
-}
-
-static void test_wrong_calls(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_STEP, .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 1}};
-	uint64_t r;
-
-	(void)state;
-	r = push(c, 2, 0, 1, 0);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
-	assert_non_null(strstr(cs_ended(c, r)->text, "frozen"));
-	r = push(c, 0, 1, 2, 0);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
-	assert_non_null(strstr(cs_ended(c, r)->text, "expected is 0 of 2"));
-	push(c, 0, 0, 1, 0);
-	r = push(c, 1, 0, 2, 0);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
-	r = step(c);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_STATE);
-	assert_non_null(strstr(cs_ended(c, r)->text, "\"small\" was pushed for 0 of 1"));
-	ev.u.step.hyper.beta1 = 1.5;
-	r = cs_ask(c, &ev);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
-	assert_non_null(strstr(cs_ended(c, r)->text, "beta1"));
-	end(c);
-}
-
-/* ---------------------------------------------------------------- links */
-
-static void test_silence_is_noticed(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-
-	(void)state;
-	cs_tick(c, ZD_MS(999));
-	cs_expect_nothing(c, 0);
-	cs_tick(c, ZD_MS(1)); /* a quarter of the lease */
-	cs_expect(c, 0, ZD_MSG_PING, NULL);
-	for (int i = 0; i < 4; i++)
-		cs_tick(c, ZD_MS(1000));
-	assert_true(c->closed[0] && c->closed[1]);
-	end(c);
-}
-
-static void test_lost_life(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	uint64_t r = push(c, 0, 0, 1, 0);
-
-	(void)state;
-	cs_down(c, 0);
-	cs_tick(c, ZD_SEC(3));
-	cs_up(c, 0, 2);
-	cs_opened(c, 0, 10); /* another life */
-	cs_down(c, 0);
-	cs_down(c, 1);
-	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_LOST);
-	assert_non_null(strstr(cs_ended(c, r)->text, "lane 0"));
-	end(c);
-}
-
-static void test_greeting(void **state)
-{
-	struct cs *c = malloc(sizeof(*c));
-	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 1, .epoch = 2};
-	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, up = {.type = ZD_SE_UP, .slot = 0};
-	struct zd_session_event bytes = {.type = ZD_SE_BYTES, .slot = 0, .u.bytes.len = 40};
-	Zd__Pb__Welcome m = ZD__PB__WELCOME__INIT;
-	char daemon[] = "d";
-
-	(void)state;
-	assert_non_null(c);
-	cs_init(c, &o);
-	cs_ask(c, &connect);
-	up.gen = c->gen[0];
-	cs_step(c, &up);
-	cs_expect(c, 0, ZD_MSG_HELLO, NULL);
-	cs_expect_nothing(c, 0);
-	m.version = ZD_VERSION;
-	m.lane_count = 1;
-	m.daemon = daemon;
-	m.payload_max = ZD_PAYLOAD_MAX;
-	cs_say(c, 0, ZD_MSG_WELCOME, 0, &m.base, NULL, 0);
-	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
-	cs_fini(c);
-
-	cs_init(c, &o);
-	cs_ask(c, &connect);
-	up.gen = bytes.gen = c->gen[0];
-	cs_step(c, &up);
-	memcpy(zd_session_window(c->session, 0, up.gen).base, "HTTP/1.1 400 Bad Request\r\nConnection: c", 40);
-	cs_step(c, &bytes);
-	assert_int_equal(cs_ended(c, 1)->status, ZEROD_ERR_CONNECT);
-	assert_non_null(strstr(cs_ended(c, 1)->text, "one:1 speaks another protocol"));
-	end(c);
-}
-
-static void test_nobody_answers(void **state)
-{
-	struct cs *c = malloc(sizeof(*c));
-	struct cs_options o = {.spec = &spec, .daemons = 2, .rank = 0, .world = 1, .epoch = 2};
-	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT, .deadline = ZD_SEC(11)};
-	struct zd_session_event down = {.type = ZD_SE_DOWN, .slot = 1, .u.down.text = "connection refused"};
-	zd_time tried = 0;
-	uint32_t tries = 0;
-
-	(void)state;
-	assert_non_null(c);
-	cs_init(c, &o);
-	cs_ask(c, &connect);
-	cs_up(c, 0, 1);
-	while (!cs_ended(c, 1)) {
-		if (c->gen[1] != down.gen) {
-			assert_true(c->now - tried <= ZD_SEC(2));
-			tried = c->now;
-			tries++;
-			down.gen = c->gen[1];
-			cs_step(c, &down);
-		}
-		cs_tick(c, zd_session_deadline(c->session) - c->now);
-	}
-	assert_true(tries > 5 && tries < 40);
-	assert_int_equal(cs_ended(c, 1)->status, ZEROD_ERR_CONNECT);
-	assert_non_null(strstr(cs_ended(c, 1)->text, "two:2: connection refused"));
-	assert_int_equal(c->now, ZD_SEC(11));
-	end(c);
-}
-
-/* ---------------------------------------------------------------- memory */
-
-/* A conversation up to a decision in which one allocation fails: whatever is asked ends, with the right word. */
-static void converse(struct cs *c)
-{
-	const struct cs_joined j = {.ballot = own, .decided = 4, .record_round = 5, .record_ballot = {1, 0}, .credit = 1};
-	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 1};
-	static float dst[8192];
-	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {1, ZD_PLANE_MASTER, dst}};
-	struct zd_decision d = cs_decision(5, (struct zd_ballot){1, 0});
-	uint64_t asked = cs_ask(c, &connect);
-	struct zd_session_view view;
-
-	for (uint32_t i = 0; i < 2 && c->gen[i]; i++)
-		cs_up(c, i, 2);
-	for (uint32_t i = 0; i < 2; i++)
-		cs_opened(c, i, 9);
-	for (uint32_t i = 0; i < 2; i++)
-		cs_joined(c, i, &j);
-	for (uint32_t i = 0; i < 2; i++)
-		cs_applied(c, i, own, &d);
-	push(c, 0, 0, 1, 0);
-	cs_ask(c, &gather);
-	cs_ask(c, &fetch);
-	push(c, 1, 0, 1, 0);
-	step(c);
-	zd_session_view(c->session, &view);
-	if (cs_ended(c, asked) && cs_ended(c, asked)->status == ZEROD_OK)
-		assert_true(view.decided == 5 || view.failed == ZEROD_ERR_MEMORY);
-	for (uint32_t i = 0; i < c->ends; i++) {
-		int status = c->end[i].status;
-
-		assert_true(status == ZEROD_OK || status == ZEROD_ERR_MEMORY || status == ZEROD_ERR_STATE);
-		assert_true(status == ZEROD_OK || c->end[i].text[0]);
-	}
-}
-
-static void test_allocations_fail(void **state)
-{
-	uint32_t failures = 0, n = 1;
-	struct cs *c = malloc(sizeof(*c));
-
-	(void)state;
-	assert_non_null(c);
-	for (;; n++) {
-		struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 2, .epoch = 2, .prefetch = 1, .fail_at = n};
-		uint32_t reached;
-
-		cs_init(c, &o);
-		if (c->session)
-			converse(c);
-		for (uint32_t i = 0; i < c->ends; i++)
-			failures += c->end[i].status == ZEROD_ERR_MEMORY;
-		reached = c->allocations;
-		cs_fini(c);
-		if (reached < n)
-			break;
-	}
-	assert_true(n > 20 && failures > 8);
-	free(c);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_resolve_table),
 		cmocka_unit_test(test_resolve_starts_over),
+		cmocka_unit_test(test_all_lanes_forget_a_decision),
 		cmocka_unit_test(test_resume_table),
 		cmocka_unit_test(test_resume_sends_the_rest),
 		cmocka_unit_test(test_step_and_duplicates),
@@ -863,16 +489,6 @@ int main(void)
 		cmocka_unit_test(test_redo),
 		cmocka_unit_test(test_redo_that_was_decided),
 		cmocka_unit_test(test_redo_that_was_not_decided),
-		cmocka_unit_test(test_aborted_table),
-		cmocka_unit_test(test_refused_table),
-		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
-		cmocka_unit_test(test_step_times_out_and_is_claimed),
-		cmocka_unit_test(test_wrong_calls),
-		cmocka_unit_test(test_silence_is_noticed),
-		cmocka_unit_test(test_lost_life),
-		cmocka_unit_test(test_greeting),
-		cmocka_unit_test(test_nobody_answers),
-		cmocka_unit_test(test_allocations_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How requests end when a lane aborts, refuses, is silent or is no lane, when time runs out, and when memory does. */
+#include "client_fixture.h"
+
+/* ---------------------------------------------------------------- ends */
+
+static void test_aborted_table(void **state)
+{
+	static const struct {
+		struct zd_ballot promise, ended;
+		int code, status; /* status 0: goes on, with a new attempt */
+	} rows[] = {
+		{{2, 0}, {2, 0}, ZD_ERR_LEASE, ZEROD_ERR_ABORTED},
+		{{2, 0}, {2, 0}, ZD_ERR_GAP, ZEROD_ERR_ABORTED},
+		{{2, 0}, {2, 0}, ZD_ERR_HYPER_DIFFERS, ZEROD_ERR_ABORTED},
+		{{2, 0}, {2, 0}, ZD_ERR_MICRO_DIFFERS, ZEROD_ERR_ABORTED},
+		{{2, 0}, {2, 0}, ZD_ERR_DECISION_DIFFERS, ZEROD_ERR_ABORTED},
+		{{2, 0}, {2, 0}, ZD_ERR_LOST, 0},
+		{{2, 0}, {2, 0}, ZD_ERR_NOT_JOINED, 0},
+		{{3, 0}, {2, 0}, ZD_ERR_BALLOT_LOW, ZEROD_ERR_STALE},
+		{{3, 0}, {1, 0}, ZD_ERR_BALLOT_LOW, ZEROD_ERR_STALE},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct cs *c = begin_round(4, 2, 1);
+		uint64_t r = push(c, 0, 0, 1, 0);
+
+		skip_pushes(c, 0);
+		cs_aborted(c, 0, rows[i].promise, rows[i].ended, rows[i].code, "the lane's words");
+		if (rows[i].status == 0) {
+			cs_expect(c, 0, ZD_MSG_JOIN, NULL);
+			end(c);
+			continue;
+		}
+		assert_true(c->closed[0] && c->closed[1]);
+		cs_down(c, 0);
+		cs_down(c, 1);
+		assert_int_equal(cs_ended(c, r)->status, rows[i].status);
+		if (rows[i].status == ZEROD_ERR_ABORTED)
+			assert_non_null(strstr(cs_ended(c, r)->text, "the lane's words"));
+		r = push(c, 1, 0, 1, 0); /* and so does everything later */
+		assert_int_equal(cs_ended(c, r)->status, rows[i].status);
+		cs_tick(c, ZD_SEC(10));
+		assert_true(c->gen[0] == 0); /* it never comes back by itself */
+		end(c);
+	}
+}
+
+static void test_refused_table(void **state)
+{
+	static const struct {
+		int code, status;
+	} rows[] = {
+		{ZD_ERR_RANK_TAKEN, ZEROD_ERR_REFUSED}, {ZD_ERR_WORLD_DIFFERS, ZEROD_ERR_REFUSED}, {ZD_ERR_LAUNCH_DIFFERS, ZEROD_ERR_REFUSED},
+		{ZD_ERR_NO_MEMORY, ZEROD_ERR_REFUSED},	{ZD_ERR_JOB_DIFFERS, ZEROD_ERR_REFUSED},   {ZD_ERR_DRAINING, ZEROD_ERR_REFUSED},
+		{ZD_ERR_DROPPED, ZEROD_ERR_LOST},	{ZD_ERR_BAD_MESSAGE, ZEROD_ERR_PROTOCOL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct cs *c = begin(2);
+
+		cs_error(c, 1, 0, rows[i].code, "rank 0 is process 12");
+		assert_int_equal(cs_ended(c, 1)->status, rows[i].status);
+		assert_non_null(strstr(cs_ended(c, 1)->text, "rank 0 is process 12"));
+		assert_non_null(strstr(cs_ended(c, 1)->text, "lane 1 (one:1, its lane 1)"));
+		end(c);
+	}
+}
+
+static void test_timeouts_name_what_they_waited_for(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(700),
+				      .u.push = {.unit = 0, .micro = 0, .micro_batches = 1, .data = grad}};
+	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER, .deadline = c->now + ZD_MS(700), .u.gather.unit = 1};
+	uint64_t r = cs_ask(c, &ev), g = cs_ask(c, &gather);
+
+	(void)state;
+	cs_pushed(c, 0, own, 5, 0, 10, 0);
+	cs_pushed(c, 1, own, 5, 0, 7, 0);
+	cs_tick(c, ZD_MS(700));
+	assert_int_equal(cs_ended(c, g)->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, g)->text, "\"small\""));
+	assert_null(cs_ended(c, r)); /* not before its memory is free */
+	assert_true(c->closed[0] && c->closed[1]);
+	cs_down(c, 0);
+	cs_down(c, 1);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, r)->text, "unit \"big\", micro-batch 0, rank 0"));
+	assert_non_null(strstr(cs_ended(c, r)->text, "lane 1 (one:1, its lane 1) has 7 of 10 extents"));
+	assert_non_null(strstr(cs_ended(c, r)->text, "700 ms"));
+	end(c);
+}
+
+/* A step that timed out goes on; asked again, it reports the outcome. */
+static void test_step_times_out_and_is_claimed(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_STEP, .deadline = c->now + ZD_MS(500),
+				      .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 1}};
+	struct zd_record r = cs_record(5, own);
+	const ProtobufCMessage *msg;
+	struct zd_decision d;
+	uint64_t first, second;
+
+	(void)state;
+	push_all(c, 5, own);
+	first = cs_ask(c, &ev);
+	cs_tick(c, ZD_MS(500));
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, first)->text, "has not prepared round 5"));
+	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
+	cs_prepared(c, 0, own, &r);
+	cs_prepared(c, 1, own, &r);
+	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
+	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
+	cs_applied(c, 0, own, &d);
+	cs_applied(c, 1, own, &d);
+	second = step(c);
+	assert_int_equal(cs_ended(c, second)->status, ZEROD_OK);
+	end(c);
+}
+
+static void test_wrong_calls(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_STEP, .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 1}};
+	uint64_t r;
+
+	(void)state;
+	r = push(c, 2, 0, 1, 0);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
+	assert_non_null(strstr(cs_ended(c, r)->text, "frozen"));
+	r = push(c, 0, 1, 2, 0);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
+	assert_non_null(strstr(cs_ended(c, r)->text, "expected is 0 of 2"));
+	push(c, 0, 0, 1, 0);
+	r = push(c, 1, 0, 2, 0);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
+	r = step(c);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_STATE);
+	assert_non_null(strstr(cs_ended(c, r)->text, "\"small\" was pushed for 0 of 1"));
+	ev.u.step.hyper.beta1 = 1.5;
+	r = cs_ask(c, &ev);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_ARGUMENT);
+	assert_non_null(strstr(cs_ended(c, r)->text, "beta1"));
+	end(c);
+}
+
+/* ---------------------------------------------------------------- links */
+
+static void test_silence_is_noticed(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+
+	(void)state;
+	cs_tick(c, ZD_MS(999));
+	cs_expect_nothing(c, 0);
+	cs_tick(c, ZD_MS(1)); /* a quarter of the lease */
+	cs_expect(c, 0, ZD_MSG_PING, NULL);
+	for (int i = 0; i < 4; i++)
+		cs_tick(c, ZD_MS(1000));
+	assert_true(c->closed[0] && c->closed[1]);
+	end(c);
+}
+
+static void test_lost_life(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	uint64_t r = push(c, 0, 0, 1, 0);
+
+	(void)state;
+	cs_down(c, 0);
+	cs_tick(c, ZD_SEC(3));
+	cs_up(c, 0, 2);
+	cs_opened(c, 0, 10); /* another life */
+	cs_down(c, 0);
+	cs_down(c, 1);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_LOST);
+	assert_non_null(strstr(cs_ended(c, r)->text, "lane 0"));
+	end(c);
+}
+
+static void test_greeting(void **state)
+{
+	struct cs *c = malloc(sizeof(*c));
+	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 1, .epoch = 2};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, up = {.type = ZD_SE_UP, .slot = 0};
+	struct zd_session_event bytes = {.type = ZD_SE_BYTES, .slot = 0, .u.bytes.len = 40};
+	Zd__Pb__Welcome m = ZD__PB__WELCOME__INIT;
+	char daemon[] = "d";
+
+	(void)state;
+	assert_non_null(c);
+	cs_init(c, &o);
+	cs_ask(c, &connect);
+	up.gen = c->gen[0];
+	cs_step(c, &up);
+	cs_expect(c, 0, ZD_MSG_HELLO, NULL);
+	cs_expect_nothing(c, 0);
+	m.version = ZD_VERSION;
+	m.lane_count = 1;
+	m.daemon = daemon;
+	m.payload_max = ZD_PAYLOAD_MAX;
+	cs_say(c, 0, ZD_MSG_WELCOME, 0, &m.base, NULL, 0);
+	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+	cs_fini(c);
+
+	cs_init(c, &o);
+	cs_ask(c, &connect);
+	up.gen = bytes.gen = c->gen[0];
+	cs_step(c, &up);
+	memcpy(zd_session_window(c->session, 0, up.gen).base, "HTTP/1.1 400 Bad Request\r\nConnection: c", 40);
+	cs_step(c, &bytes);
+	assert_int_equal(cs_ended(c, 1)->status, ZEROD_ERR_CONNECT);
+	assert_non_null(strstr(cs_ended(c, 1)->text, "one:1 speaks another protocol"));
+	end(c);
+}
+
+static void test_nobody_answers(void **state)
+{
+	struct cs *c = malloc(sizeof(*c));
+	struct cs_options o = {.spec = &spec, .daemons = 2, .rank = 0, .world = 1, .epoch = 2};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT, .deadline = ZD_SEC(11)};
+	struct zd_session_event down = {.type = ZD_SE_DOWN, .slot = 1, .u.down.text = "connection refused"};
+	zd_time tried = 0;
+	uint32_t tries = 0;
+
+	(void)state;
+	assert_non_null(c);
+	cs_init(c, &o);
+	cs_ask(c, &connect);
+	cs_up(c, 0, 1);
+	while (!cs_ended(c, 1)) {
+		if (c->gen[1] != down.gen) {
+			assert_true(c->now - tried <= ZD_SEC(2));
+			tried = c->now;
+			tries++;
+			down.gen = c->gen[1];
+			cs_step(c, &down);
+		}
+		cs_tick(c, zd_session_deadline(c->session) - c->now);
+	}
+	assert_true(tries > 5 && tries < 40);
+	assert_int_equal(cs_ended(c, 1)->status, ZEROD_ERR_CONNECT);
+	assert_non_null(strstr(cs_ended(c, 1)->text, "two:2: connection refused"));
+	assert_int_equal(c->now, ZD_SEC(11));
+	end(c);
+}
+
+/* ---------------------------------------------------------------- memory */
+
+/* A conversation up to a decision in which one allocation fails: whatever is asked ends, with the right word. */
+static void converse(struct cs *c)
+{
+	const struct cs_joined j = {.ballot = own, .decided = 4, .record_round = 5, .record_ballot = {1, 0}, .credit = 1};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 1};
+	static float dst[8192];
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {1, ZD_PLANE_MASTER, dst}};
+	struct zd_decision d = cs_decision(5, (struct zd_ballot){1, 0});
+	uint64_t asked = cs_ask(c, &connect);
+	struct zd_session_view view;
+
+	for (uint32_t i = 0; i < 2 && c->gen[i]; i++)
+		cs_up(c, i, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_opened(c, i, 9);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_joined(c, i, &j);
+	for (uint32_t i = 0; i < 2; i++)
+		cs_applied(c, i, own, &d);
+	push(c, 0, 0, 1, 0);
+	cs_ask(c, &gather);
+	cs_ask(c, &fetch);
+	push(c, 1, 0, 1, 0);
+	step(c);
+	zd_session_view(c->session, &view);
+	if (cs_ended(c, asked) && cs_ended(c, asked)->status == ZEROD_OK)
+		assert_true(view.decided == 5 || view.failed == ZEROD_ERR_MEMORY);
+	for (uint32_t i = 0; i < c->ends; i++) {
+		int status = c->end[i].status;
+
+		assert_true(status == ZEROD_OK || status == ZEROD_ERR_MEMORY || status == ZEROD_ERR_STATE);
+		assert_true(status == ZEROD_OK || c->end[i].text[0]);
+	}
+}
+
+static void test_allocations_fail(void **state)
+{
+	uint32_t failures = 0, n = 1;
+	struct cs *c = malloc(sizeof(*c));
+
+	(void)state;
+	assert_non_null(c);
+	for (;; n++) {
+		struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 2, .epoch = 2, .prefetch = 1, .fail_at = n};
+		uint32_t reached;
+
+		cs_init(c, &o);
+		if (c->session)
+			converse(c);
+		for (uint32_t i = 0; i < c->ends; i++)
+			failures += c->end[i].status == ZEROD_ERR_MEMORY;
+		reached = c->allocations;
+		cs_fini(c);
+		if (reached < n)
+			break;
+	}
+	assert_true(n > 20 && failures > 8);
+	free(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_aborted_table),
+		cmocka_unit_test(test_refused_table),
+		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
+		cmocka_unit_test(test_step_times_out_and_is_claimed),
+		cmocka_unit_test(test_wrong_calls),
+		cmocka_unit_test(test_silence_is_noticed),
+		cmocka_unit_test(test_lost_life),
+		cmocka_unit_test(test_greeting),
+		cmocka_unit_test(test_nobody_answers),
+		cmocka_unit_test(test_allocations_fail),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
