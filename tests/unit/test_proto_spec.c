@@ -77,6 +77,7 @@ static void test_names(void **state)
 		struct zd_spec spec = good(units);
 
 		memset(units[3].name, 'x', sizeof(units[3].name)); /* no end: nothing beyond the array is read */
+		units[3].numel = 'x'; /* what lies behind it would do as the end of a name */
 		refused(&spec, "unit 3: name");
 		spec = good(units);
 		memset(spec.name, 'x', sizeof(spec.name));
