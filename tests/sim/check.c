@@ -208,7 +208,8 @@ static int error_allowed(const struct sim_conn *c, const Zd__Pb__Error *m)
 	case ZD_ERR_OUT_OF_ORDER: return w->faults > 0 && strncmp(m->text, "link ", 5) == 0; /* JOIN of an old connection, late */
 	case ZD_ERR_TIMED_OUT: return w->faults > 0;
 	case ZD_ERR_VERSION_GONE: return c->worker->epoch < w->launch_count;
-	case ZD_ERR_NOT_SEALED: return w->crashes > 0 && c->worker->phase == SIM_T_SEAL; /* what was loaded is gone */
+	case ZD_ERR_NOT_SEALED: /* what was loaded is gone; a second lane may say so when the first has ended the worker */
+		return w->crashes > 0 && (c->worker->phase == SIM_T_SEAL || (c->worker->phase == SIM_T_ENDED && c->worker->was == SIM_T_SEAL));
 	case ZD_ERR_NO_JOB: return c->worker->epoch == 0;
 	case ZD_ERR_ALREADY_SEALED: return 1;
 	default: return 0;
