@@ -13,6 +13,7 @@ struct sim_count {
 	uint64_t lane_max;  /* of the busiest lane */
 	uint64_t push, pushed, commit, prepared, apply, applied, fetch, data, other;
 	uint64_t expect;    /* what the formula gives for all lanes */
+	uint64_t pushed_min, pushed_max;
 };
 
 /* Counts the messages of one step of the fixed model; 0, or -1 with a text. */

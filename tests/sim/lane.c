@@ -51,15 +51,22 @@ static struct {
 
 void *sim_pages(size_t bytes)
 {
-	uint32_t empty = POOL_MAX;
+	uint32_t empty = POOL_MAX, unfit = POOL_MAX;
 
 	for (uint32_t i = 0; i < POOL_MAX; i++) {
 		if (!pool[i].base && empty == POOL_MAX)
 			empty = i;
+		if (pool[i].base && !pool[i].used)
+			unfit = i;
 		if (!pool[i].base || pool[i].used || pool[i].bytes < bytes || pool[i].bytes > 2 * bytes)
 			continue;
 		pool[i].used = 1;
 		return pool[i].base;
+	}
+	if (empty == POOL_MAX && unfit < POOL_MAX) {
+		free(pool[unfit].base);
+		pool[unfit].base = NULL;
+		empty = unfit;
 	}
 	if (empty == POOL_MAX || posix_memalign(&pool[empty].base, POOL_PAGE, bytes) != 0) {
 		fprintf(stderr, "sim: no memory for %zu bytes\n", bytes);

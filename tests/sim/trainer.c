@@ -501,8 +501,8 @@ void sim_trainer_go(struct sim_worker *worker)
 	worker->training = 1; /* completions of what is posted here come back through this function */
 	while (worker->session && go_once(worker)) {
 		/* Computing takes time, sometimes. */
-		if (!w->config.plain_trainer && sim_chance(&worker->rng, 20)) {
-			sim_after(w, 4 * w->config.latency, SIM_E_TRAIN, worker, 0);
+		if (worker->epoch == 0 || (!w->config.plain_trainer && sim_chance(&worker->rng, 20))) {
+			sim_after(w, (worker->epoch ? 4 : 100) * w->config.latency, SIM_E_TRAIN, worker, 0);
 			return;
 		}
 	}
