@@ -110,110 +110,110 @@ static void check(const char *vector, const char *path, const ProtobufCMessage *
 
 #define ANY UINT64_MAX
 
+static const struct range {
+	const char *vector, *path;
+	uint64_t low, high;
+	const char *says; /* when it is not the field's name: what is wrong may be another field beside this one */
+} ranges[] = {
+	{"hello", "version", 1, ANY, NULL},
+	{"hello", "role", 1, 3, NULL},
+	{"hello", "lane", 0, ZD_LANES_MAX - 1, NULL},
+	{"welcome", "version", 1, ANY, NULL},
+	{"welcome", "lane_count", 1, ZD_LANES_MAX, NULL},
+	{"welcome", "payload_max", 1, ZD_PAYLOAD_MAX, NULL},
+	{"open", "lane_count", 2, ZD_LANES_MAX, "OPEN.lane_"},
+	{"open", "lane_index", 0, 1, NULL},
+	{"join", "ballot.epoch", 1, ANY, "epoch"},
+	{"join", "ballot.attempt", 0, ANY, NULL},
+	{"join", "world", 2, ZD_WORLD_MAX, "JOIN."},
+	{"join", "rank", 0, 1, NULL},
+	{"joined-all", "ballot.epoch", 1, ANY, NULL},
+	{"joined-all", "credit", 0, ZD_CREDIT_MAX, NULL},
+	{"joined-all", "decided", 11, 11, "prepared"},
+	{"joined-all", "prepared.round", 12, 12, "JOINED."},
+	{"joined-all", "decision.round", 11, 11, "JOINED."},
+	{"joined-all", "prepared.world", 1, ZD_WORLD_MAX, NULL},
+	{"load", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"load", "count", 1, ZD_GRAIN_ELEMS, NULL},
+	{"load", "codec", 0, 2, NULL},
+	{"load", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
+	{"loaded", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"loaded", "count", 1, ZD_GRAIN_ELEMS, NULL},
+	{"loaded", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
+	{"fetch", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"fetch", "count", 1, ZD_NUMEL_MAX, NULL},
+	{"fetch", "first", 0, ZD_NUMEL_MAX - 100000, "range"},
+	{"fetch", "plane", 1, 3, NULL},
+	{"fetch", "mode", 1, 3, NULL},
+	{"data", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"data", "first", 0, ZD_NUMEL_MAX - 3000, "range"},
+	{"push", "ballot.epoch", 1, ANY, "epoch"},
+	{"push", "round", 1, ANY, NULL},
+	{"push", "rank", 0, ZD_WORLD_MAX - 1, NULL},
+	{"push", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"push", "micro_batches", 4, ZD_MICRO_MAX, "PUSH.micro"},
+	{"push", "micro", 0, 3, NULL},
+	{"push", "codec", 0, 2, NULL},
+	{"push", "count", 1, ZD_EXTENT_ELEMS_MAX, NULL},
+	{"push", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
+	{"pushed", "ballot.epoch", 1, ANY, "epoch"},
+	{"pushed", "round", 1, ANY, NULL},
+	{"pushed", "unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"commit", "ballot.epoch", 1, ANY, "epoch"},
+	{"commit", "round", 1, ANY, NULL},
+	{"commit", "rank", 0, ZD_WORLD_MAX - 1, NULL},
+	{"commit", "micro_batches", 1, ZD_MICRO_MAX, NULL},
+	{"commit", "counts", 0, ZD_MICRO_MAX, NULL},
+	{"prepared", "ballot.epoch", 1, ANY, "epoch"},
+	{"prepared", "record.ballot.epoch", 1, ANY, "epoch"},
+	{"prepared", "record.round", 1, ANY, NULL},
+	{"prepared", "record.world", 1, ZD_WORLD_MAX, NULL},
+	{"prepared", "record.micro_batches", 1, ZD_MICRO_MAX, NULL},
+	{"prepared-large", "record.bad_unit", 0, ZD_UNITS_MAX - 1, NULL},
+	{"prepared-large", "record.bad_element", 0, ZD_NUMEL_MAX - 1, NULL},
+	{"prepared-large", "record.bad_rank", 0, ZD_WORLD_MAX - 1, NULL},
+	{"apply", "ballot.epoch", 1, ANY, "epoch"},
+	{"apply", "decision.round", 1, ANY, NULL},
+	{"apply", "decision.ballot.epoch", 1, ANY, "epoch"},
+	{"applied", "ballot.epoch", 1, ANY, "epoch"},
+	{"applied", "decision.round", 1, ANY, NULL},
+	{"discard", "ballot.epoch", 1, ANY, "epoch"},
+	{"discard", "round", 1, ANY, NULL},
+	{"discard", "record.epoch", 1, ANY, "epoch"},
+	{"discarded", "ballot.epoch", 1, ANY, "epoch"},
+	{"discarded", "round", 1, ANY, NULL},
+	{"discarded", "record.epoch", 1, ANY, "epoch"},
+	{"aborted", "ballot.epoch", 0, ANY, "epoch"}, /* a lane that has promised nothing */
+	{"aborted", "ended.epoch", 1, ANY, "epoch"},
+	{"aborted", "code", 1, ANY, NULL},
+	{"aborted", "missing", 0, ZD_WORLD_MAX - 1, NULL},
+	{"error", "code", 1, ANY, NULL},
+	{"status-reply", "lane", 0, ZD_LANES_MAX - 1, NULL},
+	{"status-reply", "jobs.lane_count", 2, ZD_LANES_MAX, "STATUS_REPLY.lane_"},
+	{"status-reply", "jobs.lane_index", 0, 1, NULL},
+	{"status-reply", "jobs.world", 0, ZD_WORLD_MAX, NULL},
+	{"status-reply", "jobs.joined", 0, ZD_WORLD_MAX, NULL},
+	{"show-reply", "status.lane_count", 2, ZD_LANES_MAX, "SHOW_REPLY.lane_"},
+};
+
 static void test_ranges(void **state)
 {
-	static const struct {
-		const char *vector, *path;
-		uint64_t low, high;
-		const char *says; /* when it is not the field's name: what is wrong may be another field beside this one */
-	} cases[] = {
-		{"hello", "version", 1, ANY, NULL},
-		{"hello", "role", 1, 3, NULL},
-		{"hello", "lane", 0, ZD_LANES_MAX - 1, NULL},
-		{"welcome", "version", 1, ANY, NULL},
-		{"welcome", "lane_count", 1, ZD_LANES_MAX, NULL},
-		{"welcome", "payload_max", 1, ZD_PAYLOAD_MAX, NULL},
-		{"open", "lane_count", 2, ZD_LANES_MAX, "OPEN.lane_"},
-		{"open", "lane_index", 0, 1, NULL},
-		{"join", "ballot.epoch", 1, ANY, "epoch"},
-		{"join", "ballot.attempt", 0, ANY, NULL},
-		{"join", "world", 2, ZD_WORLD_MAX, "JOIN."},
-		{"join", "rank", 0, 1, NULL},
-		{"joined-all", "ballot.epoch", 1, ANY, NULL},
-		{"joined-all", "credit", 0, ZD_CREDIT_MAX, NULL},
-		{"joined-all", "decided", 11, 11, "prepared"},
-		{"joined-all", "prepared.round", 12, 12, "JOINED."},
-		{"joined-all", "decision.round", 11, 11, "JOINED."},
-		{"joined-all", "prepared.world", 1, ZD_WORLD_MAX, NULL},
-		{"load", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"load", "count", 1, ZD_GRAIN_ELEMS, NULL},
-		{"load", "codec", 0, 2, NULL},
-		{"load", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
-		{"loaded", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"loaded", "count", 1, ZD_GRAIN_ELEMS, NULL},
-		{"loaded", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
-		{"fetch", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"fetch", "count", 1, ZD_NUMEL_MAX, NULL},
-		{"fetch", "first", 0, ZD_NUMEL_MAX - 100000, "range"},
-		{"fetch", "plane", 1, 3, NULL},
-		{"fetch", "mode", 1, 3, NULL},
-		{"data", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"data", "first", 0, ZD_NUMEL_MAX - 3000, "range"},
-		{"push", "ballot.epoch", 1, ANY, "epoch"},
-		{"push", "round", 1, ANY, NULL},
-		{"push", "rank", 0, ZD_WORLD_MAX - 1, NULL},
-		{"push", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"push", "micro_batches", 4, ZD_MICRO_MAX, "PUSH.micro"},
-		{"push", "micro", 0, 3, NULL},
-		{"push", "codec", 0, 2, NULL},
-		{"push", "count", 1, ZD_EXTENT_ELEMS_MAX, NULL},
-		{"push", "first", 0, ZD_NUMEL_MAX - 4096, "range"},
-		{"pushed", "ballot.epoch", 1, ANY, "epoch"},
-		{"pushed", "round", 1, ANY, NULL},
-		{"pushed", "unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"commit", "ballot.epoch", 1, ANY, "epoch"},
-		{"commit", "round", 1, ANY, NULL},
-		{"commit", "rank", 0, ZD_WORLD_MAX - 1, NULL},
-		{"commit", "micro_batches", 1, ZD_MICRO_MAX, NULL},
-		{"commit", "counts", 0, ZD_MICRO_MAX, NULL},
-		{"prepared", "ballot.epoch", 1, ANY, "epoch"},
-		{"prepared", "record.ballot.epoch", 1, ANY, "epoch"},
-		{"prepared", "record.round", 1, ANY, NULL},
-		{"prepared", "record.world", 1, ZD_WORLD_MAX, NULL},
-		{"prepared", "record.micro_batches", 1, ZD_MICRO_MAX, NULL},
-		{"prepared-large", "record.bad_unit", 0, ZD_UNITS_MAX - 1, NULL},
-		{"prepared-large", "record.bad_element", 0, ZD_NUMEL_MAX - 1, NULL},
-		{"prepared-large", "record.bad_rank", 0, ZD_WORLD_MAX - 1, NULL},
-		{"apply", "ballot.epoch", 1, ANY, "epoch"},
-		{"apply", "decision.round", 1, ANY, NULL},
-		{"apply", "decision.ballot.epoch", 1, ANY, "epoch"},
-		{"applied", "ballot.epoch", 1, ANY, "epoch"},
-		{"applied", "decision.round", 1, ANY, NULL},
-		{"discard", "ballot.epoch", 1, ANY, "epoch"},
-		{"discard", "round", 1, ANY, NULL},
-		{"discard", "record.epoch", 1, ANY, "epoch"},
-		{"discarded", "ballot.epoch", 1, ANY, "epoch"},
-		{"discarded", "round", 1, ANY, NULL},
-		{"discarded", "record.epoch", 1, ANY, "epoch"},
-		{"aborted", "ballot.epoch", 0, ANY, "epoch"}, /* a lane that has promised nothing */
-		{"aborted", "ended.epoch", 1, ANY, "epoch"},
-		{"aborted", "code", 1, ANY, NULL},
-		{"aborted", "missing", 0, ZD_WORLD_MAX - 1, NULL},
-		{"error", "code", 1, ANY, NULL},
-		{"status-reply", "lane", 0, ZD_LANES_MAX - 1, NULL},
-		{"status-reply", "jobs.lane_count", 2, ZD_LANES_MAX, "STATUS_REPLY.lane_"},
-		{"status-reply", "jobs.lane_index", 0, 1, NULL},
-		{"status-reply", "jobs.world", 0, ZD_WORLD_MAX, NULL},
-		{"status-reply", "jobs.joined", 0, ZD_WORLD_MAX, NULL},
-		{"show-reply", "status.lane_count", 2, ZD_LANES_MAX, "SHOW_REPLY.lane_"},
-	};
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		const char *path = cases[i].path, *dot = strrchr(path, '.');
-		const char *says = cases[i].says ? cases[i].says : dot ? dot + 1 : path;
-		const uint64_t tried[] = {cases[i].low, cases[i].high, cases[i].low - 1, cases[i].high + 1, UINT64_MAX};
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+		const char *path = ranges[i].path, *dot = strrchr(path, '.');
+		const char *says = ranges[i].says ? ranges[i].says : dot ? dot + 1 : path;
+		const uint64_t tried[] = {ranges[i].low, ranges[i].high, ranges[i].low - 1, ranges[i].high + 1, UINT64_MAX};
 
 		for (size_t k = 0; k < 5; k++) {
 			const ProtobufCFieldDescriptor *field;
-			ProtobufCMessage *msg = copy_of(named(cases[i].vector));
+			ProtobufCMessage *msg = copy_of(named(ranges[i].vector));
 			uint64_t value = tried[k];
 
 			find(msg, path, &field);
 			if (field->type == PROTOBUF_C_TYPE_UINT32)
 				value = (uint32_t)value;
 			set_number(msg, path, value);
-			check(cases[i].vector, path, msg, value >= cases[i].low && value <= cases[i].high, says);
+			check(ranges[i].vector, path, msg, value >= ranges[i].low && value <= ranges[i].high, says);
 		}
 	}
 }
