@@ -168,7 +168,11 @@ static void stored(struct zd_core *core, const struct zd_event *ev)
 	core->store_at = (core->store_at + 1) % ZD_STORES_MAX;
 	core->store_len--;
 	j = &core->job[s.job];
-	if (!j->used || j->gen != s.gen || j->failed)
+	ZD_ASSERT(j->gen == s.gen && j->stores > 0); /* a job's slot is not used again before */
+	j->stores--;
+	if (j->dropped)
+		zd_job_try_free(core, j);
+	if (!j->used || j->failed)
 		return;
 	if (ev->u.stored.status < 0) {
 		store_failed(core, j, ev->u.stored.status);
@@ -222,6 +226,7 @@ static void go_on(struct zd_core *core)
 		c->queued = 0;
 		if (!c->used || c->closing)
 			continue;
+		zd_join_go_on(core, c);
 		if (c->hold == ZD_HOLD_PLACE)
 			c->take.kind == ZD_TAKE_LOAD ? zd_session_load_place(core, c) : zd_reduce_place(core, c);
 		if (c->hold == ZD_HOLD_BUDGET || c->hold == ZD_HOLD_HEAD)
@@ -264,8 +269,10 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 	case ZD_EV_DRAIN: drain(core); break;
 	default: ZD_ASSERT(0);
 	}
-	if (core->kernel_len == 0)
+	if (core->kernel_len == 0) {
+		zd_fetch_flush(core);
 		go_on(core);
+	}
 	core->act = NULL;
 }
 

@@ -104,6 +104,7 @@ void zd_emit_store(struct zd_core *core, struct zd_job *j, enum zd_store_kind ki
 	ZD_ASSERT(core->store_len < ZD_STORES_MAX);
 	s = &core->store[(core->store_at + core->store_len++) % ZD_STORES_MAX];
 	*s = (struct zd_store_open){++core->tokens, j->slot, j->gen, (uint8_t)kind};
+	j->stores++;
 	item->u.store.token = s->token;
 	item->u.store.kind = kind;
 	item->u.store.spec = &j->spec;

@@ -7,7 +7,8 @@
  *
  *   FREE --issue--> WAIT (for Adam or a window's kernel) --bytes are there, and all before it have left--> OUT --SENT--> FREE
  *
- * All due updates of a batch are issued in one step and the frames follow together, so that the shell can write them at once.
+ * All due updates of a batch are issued in one step and the frames follow together, as soon as the kernel calls are done and before any
+ * other event, so that the shell can write them at once and no round can be decided in between.
  * A chunk has the version of the job at its issue.  "At least" that spans a decision therefore goes on with the newer version, and
  * says so in each DATA; "exactly" ends with VERSION_GONE.
  */
@@ -173,6 +174,20 @@ static int make_fp32(struct zd_core *core, struct zd_conn *c, struct zd_job *j, 
 	return 0;
 }
 
+static int ready(const struct zd_job *j, const struct zd_send *s)
+{
+	if (s->window != ZD_NONE16)
+		return s->pending == 0;
+	return s->lent || s->plane == PLANE_GRADIENT || (!j->extents[s->extent].busy && !zd_extent_due(j, s->extent));
+}
+
+static void lend(struct zd_job *j, struct zd_send *s)
+{
+	if (!s->lent)
+		zd_extent_lend(j, s->extent, s->area);
+	s->lent = 1;
+}
+
 /* The next chunk of a FETCH: 0 issued, -1 it must wait for lent memory or a window. */
 static int issue(struct zd_core *core, struct zd_conn *c, struct zd_job *j, struct zd_fetch *f)
 {
@@ -190,17 +205,13 @@ static int issue(struct zd_core *core, struct zd_conn *c, struct zd_job *j, stru
 	if (f->plane == PLANE_MASTER || (f->plane == PLANE_GRADIENT && j->grad_form[s.area] != ZD_FORM_FP32))
 		if (make_fp32(core, c, j, index, &s) < 0)
 			return -1;
+	if (s.window == ZD_NONE16 && ready(j, &s))
+		lend(j, &s); /* at once: if it waits behind another frame, its bytes must still be those of this version */
+	core->sends_waiting++;
 	f->next += s.count;
 	c->send[index] = s;
 	c->send_count++;
 	return 0;
-}
-
-static int ready(const struct zd_job *j, const struct zd_send *s)
-{
-	if (s->window != ZD_NONE16)
-		return s->pending == 0;
-	return s->plane == PLANE_GRADIENT || (!j->extents[s->extent].busy && !zd_extent_due(j, s->extent));
 }
 
 static void out(struct zd_core *core, struct zd_conn *c, struct zd_job *j, struct zd_send *s)
@@ -215,10 +226,10 @@ static void out(struct zd_core *core, struct zd_conn *c, struct zd_job *j, struc
 		core->window[s->window].state = ZD_WINDOW_OUT;
 	} else if (s->plane == PLANE_WEIGHTS) {
 		bytes = (const uint8_t *)(u->hi + (s->first - u->piece.first));
-		zd_extent_lend(j, s->extent, 0);
+		lend(j, s);
 	} else {
 		bytes = zd_extent_grad(j, s->extent, s->area) + 4 * (s->first - zd_extent_first(j, s->extent));
-		zd_extent_lend(j, s->extent, s->area);
+		lend(j, s);
 	}
 	if (c->check_payload && s->plane != PLANE_WEIGHTS) {
 		crc = zd_crc32c(0, bytes, len);
@@ -230,6 +241,7 @@ static void out(struct zd_core *core, struct zd_conn *c, struct zd_job *j, struc
 	}
 	s->token = ++core->tokens;
 	s->state = ZD_SEND_OUT;
+	core->sends_waiting--;
 	j->fetched_bytes += len;
 	zd_emit_data(core, c, s, bytes, len, crc);
 }
@@ -307,13 +319,13 @@ void zd_fetch_pump(struct zd_core *core, struct zd_conn *c)
 static void take_back(struct zd_core *core, struct zd_conn *c, struct zd_send *s)
 {
 	struct zd_job *j = zd_job_of(core, c);
-	uint8_t state = s->state;
 
+	core->sends_waiting -= s->state == ZD_SEND_WAIT;
 	s->state = ZD_SEND_FREE;
 	if (s->window != ZD_NONE16) {
 		if (s->pending == 0)
 			zd_window_back(core, s->window);
-	} else if (state == ZD_SEND_OUT) {
+	} else if (s->lent) {
 		zd_extent_back(core, j, s->extent, s->area);
 	}
 }
@@ -347,6 +359,16 @@ void zd_fetch_merged(struct zd_core *core, const struct zd_kernel_open *k)
 	c->send[k->send].pending = 0;
 	if (!c->closing)
 		zd_core_queue(core, c);
+}
+
+void zd_fetch_flush(struct zd_core *core)
+{
+	for (uint32_t i = 0; core->sends_waiting > 0 && i < core->conn_count; i++) {
+		struct zd_conn *c = &core->conn[i];
+
+		if (c->used && !c->closing && c->send_count > 0 && zd_job_of(core, c)->used)
+			flush(core, c, zd_job_of(core, c));
+	}
 }
 
 void zd_fetch_close(struct zd_core *core, struct zd_conn *c)

@@ -75,23 +75,24 @@ static void unit_planes(struct cut *cut, const struct zd_spec *spec, struct zd_u
 	}
 }
 
-static uint32_t pieces_of(uint64_t count, uint32_t size)
+static uint64_t pieces_of(uint64_t count, uint32_t size)
 {
-	return (uint32_t)((count + size - 1) / size);
+	return (count + size - 1) / size;
 }
 
 /* Lays the job out in j->region, or only counts with a region of NULL.  Returns the bytes. */
 static uint64_t lay_out(struct zd_job *j, const struct zd_spec *spec, const struct zd_piece *pieces)
 {
 	struct cut cut = {j->region, 0, 0, {0}};
-	uint32_t extents = 0, grains = 0, extent = 0, grain = 0;
+	uint64_t extents = 0, grains = 0;
+	uint32_t extent = 0, grain = 0;
 
 	for (uint32_t i = 0; i < spec->unit_count; i++) {
 		extents += pieces_of(pieces[i].count, spec->extent_elems);
 		grains += pieces_of(pieces[i].count, ZD_GRAIN_ELEMS);
 	}
-	j->extent_count = extents;
-	j->grain_count = grains;
+	j->extent_count = (uint32_t)extents;
+	j->grain_count = (uint32_t)grains;
 	j->units = table(&cut, spec->unit_count * sizeof *j->units);
 	j->spec.units = table(&cut, spec->unit_count * sizeof *j->spec.units);
 	j->extents = table(&cut, extents * sizeof *j->extents);
@@ -104,9 +105,9 @@ static uint64_t lay_out(struct zd_job *j, const struct zd_spec *spec, const stru
 
 		u->piece = pieces[i];
 		u->extent = extent;
-		u->extents = pieces_of(pieces[i].count, spec->extent_elems);
+		u->extents = (uint32_t)pieces_of(pieces[i].count, spec->extent_elems);
 		u->grain = grain;
-		u->grains = pieces_of(pieces[i].count, ZD_GRAIN_ELEMS);
+		u->grains = (uint32_t)pieces_of(pieces[i].count, ZD_GRAIN_ELEMS);
 		extent += u->extents;
 		grain += u->grains;
 		unit_planes(&cut, spec, u, spec->units[i].frozen);
@@ -123,6 +124,16 @@ uint64_t zd_job_bytes(const struct zd_spec *spec, uint32_t lane_count, uint32_t 
 	j.region = NULL;
 	zd_layout_lane(spec, lane_count, lane, pieces, load);
 	return lay_out(&j, spec, pieces);
+}
+
+/* As many as an index of 32 bits tells apart; only frozen units without optimizer, which have no planes, could be more in any memory. */
+static int extents_fit(const struct zd_spec *spec, const struct zd_piece *pieces)
+{
+	uint64_t extents = 0;
+
+	for (uint32_t i = 0; i < spec->unit_count; i++)
+		extents += pieces_of(pieces[i].count, spec->extent_elems);
+	return extents <= UINT32_MAX;
 }
 
 struct zd_job *zd_job_find(const struct zd_core *core, const char *name)
@@ -201,7 +212,8 @@ int zd_job_create(struct zd_core *core, const struct zd_spec *spec, uint32_t lan
 	if (!j)
 		return zd_text_fail(ZD_ERR_NO_ROOM, text, text_size, "job %s would be one more than the %u jobs of this daemon: drop one", spec->name,
 				    core->config.max_jobs);
-	if (core->config.job_max_bytes == 0 || need <= core->config.job_max_bytes)
+	zd_layout_lane(spec, lane_count, lane_index, pieces, load);
+	if ((core->config.job_max_bytes == 0 || need <= core->config.job_max_bytes) && extents_fit(spec, pieces))
 		region = zd_slab_take(&core->slab, need);
 	if (!region)
 		return no_memory(core, need, spec->name, text, text_size);
@@ -214,7 +226,6 @@ int zd_job_create(struct zd_core *core, const struct zd_spec *spec, uint32_t lan
 	j->spec = *spec;
 	j->region = region;
 	j->bytes = j->region_len = need;
-	zd_layout_lane(spec, lane_count, lane_index, pieces, load);
 	lay_out(j, spec, pieces); /* also where the copies of the units go */
 	memcpy(j->spec.units, spec->units, spec->unit_count * sizeof *spec->units);
 	j->lane_index = lane_index;
@@ -288,7 +299,7 @@ void zd_job_drop(struct zd_core *core, struct zd_job *j)
 
 void zd_job_try_free(struct zd_core *core, struct zd_job *j)
 {
-	if (j->conn_count > 0 || j->kernels > 0)
+	if (j->conn_count > 0 || j->kernels > 0 || j->stores > 0)
 		return;
 	zd_emit_release(core, j->region, zd_slab_back(&core->slab, j->region));
 	j->dropped = 0;

@@ -312,6 +312,22 @@ void zd_join_request(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Join
 	serve(core, c, j, &join);
 }
 
+static void resume(struct zd_core *core, struct zd_conn *c, struct zd_job *j)
+{
+	c->wait = ZD_WAIT_NO;
+	c->hold = ZD_HOLD_BUDGET;
+	zd_core_queue(core, c);
+	serve(core, c, j, &c->join);
+}
+
+void zd_join_go_on(struct zd_core *core, struct zd_conn *c)
+{
+	struct zd_job *j = zd_job_of(core, c);
+
+	if (c->wait == ZD_WAIT_JOIN && !j->promising && j->state != ZD_ROUND_WRITING)
+		resume(core, c, j);
+}
+
 void zd_join_resume(struct zd_core *core, struct zd_job *j)
 {
 	uint32_t next;
@@ -322,9 +338,9 @@ void zd_join_resume(struct zd_core *core, struct zd_job *j)
 		next = c->job_next;
 		if (c->wait != ZD_WAIT_JOIN)
 			continue;
-		c->wait = ZD_WAIT_NO;
-		c->hold = ZD_HOLD_BUDGET;
-		zd_core_queue(core, c);
-		serve(core, c, j, &c->join);
+		if (zd_emit_full(core))
+			zd_core_queue(core, c); /* a later step answers it */
+		else
+			resume(core, c, j);
 	}
 }

@@ -67,6 +67,7 @@ struct zd_send {
 	uint32_t pending;/* kernel calls that produce the window's bytes */
 	uint16_t window; /* of fp32 made for this frame, or ZD_NONE16 */
 	uint8_t state, plane, last, area;
+	uint8_t lent;	 /* its extent is, by this frame */
 };
 
 /* The payload that is being received. */
@@ -239,6 +240,7 @@ struct zd_job {
 
 	uint32_t conns, conn_count; /* list */
 	uint32_t kernels;      /* calls under way */
+	uint32_t stores;       /* operations under way: they name the specification and the record */
 	uint64_t pushed_bytes, fetched_bytes, skipped;
 };
 
@@ -290,6 +292,8 @@ struct zd_core {
 	uint32_t kernel_cap, kernel_at, kernel_len;
 	struct zd_store_open store[ZD_STORES_MAX];
 	uint32_t store_at, store_len;
+
+	uint32_t sends_waiting; /* DATA frames in WAIT: for kernel calls, so none once those are done */
 
 	uint64_t frames_in, frames_out, bytes_in, bytes_out, errors;
 
@@ -376,6 +380,7 @@ void zd_round_discarded(struct zd_core *core, struct zd_job *j);
 /* ---- join.c: ballots, workers, leases */
 void zd_join_request(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Join *m);
 void zd_join_resume(struct zd_core *core, struct zd_job *j); /* answers JOINs that waited for a store operation */
+void zd_join_go_on(struct zd_core *core, struct zd_conn *c); /* those for which that step had no room */
 void zd_join_leave(struct zd_core *core, struct zd_conn *c); /* the connection is no longer that of its rank */
 void zd_join_clear(struct zd_core *core, struct zd_job *j);  /* nobody is joined any more */
 void zd_lease_renew(struct zd_core *core, struct zd_conn *c);
@@ -410,6 +415,7 @@ void zd_fetch_request(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Fet
 void zd_fetch_pump(struct zd_core *core, struct zd_conn *c);
 void zd_fetch_sent(struct zd_core *core, struct zd_conn *c, uint64_t token);
 void zd_fetch_merged(struct zd_core *core, const struct zd_kernel_open *k);
+void zd_fetch_flush(struct zd_core *core); /* all kernel calls are done: so is what waited for them */
 void zd_fetch_close(struct zd_core *core, struct zd_conn *c); /* everything that was lent is back */
 void zd_fetch_wake(struct zd_core *core, struct zd_job *j);   /* versions or lends changed */
 zd_time zd_fetch_deadline(const struct zd_job *j);

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What peers can do to a core by what they say together: each of these once ended the daemon, or a connection that had done nothing wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core_harness.h"
+
+/* A page of requests that are refused: each is answered by an ERROR and a line of the log, so that together they fill a step. */
+static size_t nonsense(uint8_t *page, uint32_t count)
+{
+	Zd__Pb__Fetch m = ZD__PB__FETCH__INIT;
+	size_t used = 0;
+
+	m.unit = 7;
+	m.count = 1;
+	m.plane = 1;
+	m.mode = 1;
+	for (uint32_t i = 0; i < count; i++)
+		used += hz_encode(page + used, ZD_LANDING_BYTES - used, ZD_MSG_FETCH, 1, &m.base, NULL, 0);
+	return used;
+}
+
+/* Bytes that land in one read, whatever follows from them. */
+static void land(struct hz *h, uint32_t slot, const uint8_t *bytes, size_t len)
+{
+	struct zd_event ev = {.type = ZD_EV_BYTES};
+	struct zd_span w = zd_core_window(h->core, (struct zd_conn_id){slot, h->conn[slot].gen});
+
+	assert_true(w.len >= len);
+	memcpy(w.base, bytes, len);
+	ev.u.bytes.id = (struct zd_conn_id){slot, h->conn[slot].gen};
+	ev.u.bytes.len = len;
+	hz_step(h, &ev);
+}
+
+static size_t fetch(uint8_t *at, size_t size, uint64_t stream, uint32_t plane, uint32_t mode, uint64_t count)
+{
+	Zd__Pb__Fetch m = ZD__PB__FETCH__INIT;
+
+	m.count = count;
+	m.plane = plane;
+	m.mode = mode;
+	return hz_encode(at, size, ZD_MSG_FETCH, stream, &m.base, NULL, 0);
+}
+
+static size_t apply(uint8_t *at, size_t size, const struct zd_decision *d)
+{
+	Zd__Pb__Apply m = ZD__PB__APPLY__INIT;
+	Zd__Pb__Ballot b = ZD__PB__BALLOT__INIT, name;
+	Zd__Pb__Decision pb;
+
+	zd_decision_to_pb(d, &pb, &name);
+	b.epoch = 1;
+	m.ballot = &b;
+	m.decision = &pb;
+	return hz_encode(at, size, ZD_MSG_APPLY, 2, &m.base, NULL, 0);
+}
+
+/*
+ * Weights that wait behind a kernel call of the same connection, while a round is decided in that very step: they are those of the version
+ * that their frame says, and the lane comes to rest.
+ */
+static void decided_while_data_waits(void **state)
+{
+	static const int64_t sizes[] = {4096};
+	static uint8_t page[ZD_LANDING_BYTES];
+	struct hz_who who = {.epoch = 1, .world = 1};
+	struct hz *h = hz_new(8, 4u << 20);
+	uint16_t before[4096];
+	struct zd_decision d;
+	struct zd_record record;
+	const Zd__Pb__Data *data;
+	size_t n;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	for (uint32_t slot = 0; slot < 5; slot++) {
+		hz_connect(h, slot, slot == 0 ? ZD_ROLE_WORKER : ZD_ROLE_READER);
+		hz_open(h, slot, 1);
+	}
+	hz_load_all(h, 0, 1);
+	hz_join(h, 0, who);
+	hz_fetch(h, 1, 0, 1, 0, before);
+	hz_push_unit(h, 0, who, 1, 0, 0, 1);
+	hz_send_commit(h, 0, who, 1, 1, &hz_hyper);
+	record = hz_prepared(h, 0);
+	d = hz_decide(&record, 0);
+	/* Three whose answers fill the steps, the reader, the worker with its APPLY: the last two go on in one step. */
+	n = nonsense(page, 90);
+	for (uint32_t slot = 2; slot < 5; slot++)
+		land(h, slot, page, n);
+	n = fetch(page, sizeof page, 1, 2, 1, 4096);
+	n += fetch(page + n, sizeof page - n, 2, 1, 2, 4096);
+	land(h, 1, page, n);
+	n = nonsense(page, 65);
+	n += apply(page + n, sizeof page - n, &d);
+	land(h, 0, page, n);
+	hz_idle(h);
+	assert_int_equal(hz_view(h).step, 1);
+	assert_int_equal(hz_view(h).due, 0);
+	hz_recv(h, 1, ZD_MSG_DATA);
+	assert_int_equal(h->last.stream, 1);
+	data = (const Zd__Pb__Data *)hz_recv(h, 1, ZD_MSG_DATA);
+	assert_int_equal(data->version, 0);
+	assert_memory_equal(h->last.payload, before, sizeof before);
+	hz_free(h);
+}
+
+/* A dropped job's memory is named by the store operations that are under way: it goes when they are done. */
+static void drop_waits_for_the_store(void **state)
+{
+	static const int64_t sizes[] = {4096};
+	struct hz *h = hz_new(8, 4u << 20);
+	Zd__Pb__Drop m = ZD__PB__DROP__INIT;
+
+	(void)state;
+	m.name = (char *)"job";
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_connect(h, 1, ZD_ROLE_ADMIN);
+	hz_open(h, 0, 1);
+	h->hold_store = 1;
+	hz_send_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
+	hz_send(h, 1, ZD_MSG_DROP, 5, &m.base, NULL, 0);
+	hz_nothing(h, 1);
+	assert_int_equal(h->released, 0);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 1); /* the next of that name, in memory of its own */
+	hz_stored(h, 0);
+	hz_recv(h, 1, ZD_MSG_DROPPED);
+	assert_int_equal(h->released, 1);
+	h->hold_store = 0;
+	hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
+	hz_free(h);
+}
+
+/* Extents are counted in 64 bits before memory is chosen for them: 2^32 of them are not none. */
+static void extents_beyond_32_bits(void **state)
+{
+	static struct zd_unit_spec units[17];
+	struct zd_spec spec = {.name = "huge", .optimizer = ZD_OPT_NONE, .grad_codec = ZD_CODEC_BF16, .extent_elems = 4096, .lease_ms = 1000,
+			       .unit_count = 17, .units = units};
+	char text[ZD_TEXT_MAX + 1];
+
+	(void)state;
+	for (uint32_t i = 0; i < 17; i++) {
+		snprintf(units[i].name, sizeof units[i].name, "u%u", i);
+		units[i].numel = i ? ZD_NUMEL_MAX : 1;
+		units[i].frozen = i > 0; /* without optimizer they have no plane at all */
+	}
+	assert_int_equal(zd_spec_check(&spec, text, sizeof text), 0);
+	assert_true(zd_job_bytes(&spec, 1, 0) > (1ull << 32) * 32);
+}
+
+/* ---------------------------------------------------------------- a thousand connections */
+
+#define CROWD 1000u
+
+static void trap(const char *file, int line, const char *what)
+{
+	print_error("assertion %s at %s:%d\n", what, file, line);
+	_fail(file, line);
+}
+
+struct crowd {
+	struct zd_core_config config;
+	struct zd_core *core;
+	struct zd_actions *actions;
+	uint32_t joined, closed;
+	uint64_t store; /* token of the operation under way */
+};
+
+static void crowd_step(struct crowd *w, struct zd_event *ev)
+{
+	struct zd_header h;
+
+	ev->now = 1;
+	zd_core_step(w->core, ev, w->actions);
+	for (uint32_t i = 0; i < w->actions->count; i++) {
+		const struct zd_action *a = &w->actions->item[i];
+
+		w->closed += a->type == ZD_ACT_CLOSE;
+		if (a->type == ZD_ACT_STORE)
+			w->store = a->u.store.token;
+		if (a->type != ZD_ACT_SEND)
+			continue;
+		assert_int_equal(zd_header_decode(w->actions->bytes + a->u.send.frame, ZD_SIDE_SERVER, &h), 0);
+		w->joined += h.type == ZD_MSG_JOINED;
+	}
+}
+
+static void crowd_bytes(struct crowd *w, uint32_t slot, const uint8_t *bytes, size_t len)
+{
+	while (len > 0) {
+		struct zd_event ev = {.type = ZD_EV_BYTES};
+		struct zd_span span = zd_core_window(w->core, (struct zd_conn_id){slot, 1});
+		size_t n = span.len < len ? span.len : len;
+
+		assert_true(n > 0);
+		memcpy(span.base, bytes, n);
+		bytes += n;
+		len -= n;
+		ev.u.bytes.id = (struct zd_conn_id){slot, 1};
+		ev.u.bytes.len = n;
+		crowd_step(w, &ev);
+	}
+}
+
+static void crowd_init(struct crowd *w)
+{
+	size_t size;
+
+	memset(w, 0, sizeof *w);
+	zd_assert_failed = trap;
+	w->config = (struct zd_core_config){.max_conns = CROWD, .max_jobs = 1, .windows = 8, .daemon = "test", .kernels = "scalar"};
+	w->config.slab_bytes = (64u << 20) + 8ull * ZD_PAYLOAD_MAX;
+	w->config.slab = aligned_alloc(4096, w->config.slab_bytes);
+	size = (zd_core_arena_bytes(&w->config) + 63) / 64 * 64;
+	w->core = aligned_alloc(64, size);
+	w->actions = malloc(sizeof *w->actions);
+	assert_true(w->config.slab && w->core && w->actions);
+	memset((void *)w->core, 0, size);
+	zd_core_init(w->core, &w->config);
+}
+
+static void crowd_fini(struct crowd *w)
+{
+	free(w->core);
+	free(w->actions);
+	free(w->config.slab);
+}
+
+static size_t crowd_open(uint8_t *frame, size_t size)
+{
+	static Zd__Pb__Unit units[ZD_UNITS_MAX];
+	static Zd__Pb__Unit *ptrs[ZD_UNITS_MAX];
+	static char names[ZD_UNITS_MAX][8];
+	Zd__Pb__JobSpec spec = ZD__PB__JOB_SPEC__INIT;
+	Zd__Pb__Open m = ZD__PB__OPEN__INIT;
+
+	for (uint32_t i = 0; i < ZD_UNITS_MAX; i++) {
+		zd__pb__unit__init(&units[i]);
+		snprintf(names[i], sizeof names[i], "u%u", i);
+		units[i].name = names[i];
+		units[i].numel = 1;
+		ptrs[i] = &units[i];
+	}
+	spec.name = (char *)"job";
+	spec.units = ptrs;
+	spec.n_units = ZD_UNITS_MAX;
+	spec.optimizer = ZD_OPT_ADAMW;
+	spec.extent_elems = 4096;
+	spec.lease_ms = 1000;
+	m.spec = &spec;
+	m.lane_count = 1;
+	m.has_create = m.create = 1;
+	return hz_encode(frame, size, ZD_MSG_OPEN, 1, &m.base, NULL, 0);
+}
+
+/* A process that reconnects a thousand times while the promise is written: all JOINs are answered, over as many steps as that takes. */
+static void joins_of_a_crowd(void **state)
+{
+	static uint8_t frame[ZD_HEAD_OPEN_MAX];
+	struct zd_event ev = {.type = ZD_EV_STORED};
+	Zd__Pb__Join join = ZD__PB__JOIN__INIT;
+	Zd__Pb__Ballot b = ZD__PB__BALLOT__INIT;
+	struct crowd w;
+	size_t n;
+
+	(void)state;
+	crowd_init(&w);
+	b.epoch = 1;
+	join.ballot = &b;
+	join.world = 1;
+	for (uint32_t i = CROWD; i-- > 0;) { /* the last one to come is the first in the job's list */
+		struct zd_event conn = {.type = ZD_EV_CONN};
+
+		conn.u.conn.id = (struct zd_conn_id){i, 1};
+		conn.u.conn.role = ZD_ROLE_WORKER;
+		crowd_step(&w, &conn);
+		n = crowd_open(frame, sizeof frame);
+		crowd_bytes(&w, i, frame, n);
+		join.link = i;
+		crowd_bytes(&w, i, frame, hz_encode(frame, sizeof frame, ZD_MSG_JOIN, 1, &join.base, NULL, 0));
+	}
+	assert_int_equal(w.joined, 0);
+	ev.u.stored.token = w.store;
+	crowd_step(&w, &ev);
+	ev.type = ZD_EV_IDLE;
+	for (uint32_t i = 0; zd_core_wants_idle(w.core); i++) {
+		assert_true(i < CROWD);
+		crowd_step(&w, &ev);
+	}
+	assert_int_equal(w.joined, CROWD);
+	assert_int_equal(w.closed, CROWD - 1);
+	crowd_fini(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(decided_while_data_waits),
+		cmocka_unit_test(drop_waits_for_the_store),
+		cmocka_unit_test(extents_beyond_32_bits),
+		cmocka_unit_test(joins_of_a_crowd),
+	};
+
+	return cmocka_run_group_tests_name("core: hostile peers together", tests, NULL, NULL);
+}
