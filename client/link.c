@@ -14,9 +14,6 @@
 
 #include "proto/assert.h"
 
-/* OPEN may have a lane reserve and clear a large slab. */
-#define OPEN_TIMEOUT ZD_MS(30000)
-
 static int lives(const struct zd_link *l)
 {
 	return l->state >= ZD_LINK_CONNECTING && l->state <= ZD_LINK_OPEN;
@@ -202,9 +199,13 @@ static zd_time ping_at(const struct zd_session *s, const struct zd_link *l)
 	return (quiet > l->pinged ? quiet : l->pinged) + ping_every(s);
 }
 
-static zd_time greet_by(const struct zd_link *l)
+static zd_time greet_by(const struct zd_session *s, const struct zd_link *l)
 {
-	return l->since + (l->state == ZD_LINK_OPENING ? OPEN_TIMEOUT : ZD_GREET_TIMEOUT);
+	zd_time within = ZD_MS(s->spec.lease_ms) / 2;
+
+	if (within < ZD_GREET_MIN)
+		within = ZD_GREET_MIN;
+	return l->since + (within < ZD_GREET_MAX ? within : ZD_GREET_MAX);
 }
 
 /* A lane that has not been heard for a lease although it was pinged four times is gone, or the way to it. */
@@ -216,7 +217,7 @@ static zd_time dead_at(const struct zd_session *s, const struct zd_link *l)
 void zd_clink_tick(struct zd_session *s, struct zd_link *l)
 {
 	if (l->state == ZD_LINK_CONNECTING || l->state == ZD_LINK_HELLO || l->state == ZD_LINK_OPENING) {
-		if (s->now >= greet_by(l))
+		if (s->now >= greet_by(s, l))
 			zd_clink_lose(s, l, "%s within %llu ms", l->state == ZD_LINK_CONNECTING ? "no connection" : "no answer to the greeting",
 				     (unsigned long long)((s->now - l->since) / 1000000u));
 		return;
@@ -241,7 +242,7 @@ zd_time zd_clink_deadline(const struct zd_session *s, const struct zd_link *l)
 	case ZD_LINK_CONNECTING:
 	case ZD_LINK_HELLO:
 	case ZD_LINK_OPENING:
-		return greet_by(l);
+		return greet_by(s, l);
 	case ZD_LINK_OPEN:
 		ping = ping_at(s, l);
 		dead = l->pinged > l->heard ? dead_at(s, l) : ZD_TIME_NEVER;

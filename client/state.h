@@ -29,7 +29,8 @@
 #define ZD_RESTARTS_MAX 16u	   /* of a reader's fetch that met two versions */
 #define ZD_BACKOFF_MIN ZD_MS(20)   /* of reconnects: doubled up to the maximum, half of it jitter */
 #define ZD_BACKOFF_MAX ZD_MS(2000)
-#define ZD_GREET_TIMEOUT ZD_MS(5000) /* to connect and to get WELCOME: above any round trip, far below people's patience */
+#define ZD_GREET_MIN ZD_MS(1000)   /* to connect, and to get WELCOME and OPENED: half a lease, so that a second try comes before it runs out, */
+#define ZD_GREET_MAX ZD_MS(5000)   /* but above any round trip and below people's patience */
 
 enum zd_phase {
 	ZD_PH_NEW,     /* before REQ_CONNECT */

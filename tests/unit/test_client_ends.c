@@ -166,6 +166,28 @@ static void test_silence_is_noticed(void **state)
 	end(c);
 }
 
+/* A connection that leads nowhere is given up in time for a second try within the lease. */
+static void test_half_open_is_given_up(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	zd_time until;
+
+	(void)state;
+	cs_down(c, 0);
+	while (!c->gen[0])
+		cs_tick(c, zd_session_deadline(c->session) - c->now);
+	cs_up(c, 0, 2);
+	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+	until = c->now + ZD_MS(spec.lease_ms) / 2;
+	while (c->now < until) {
+		assert_false(c->closed[0]);
+		cs_tick(c, zd_session_deadline(c->session) - c->now);
+	}
+	assert_true(c->closed[0]);
+	cs_down(c, 0);
+	end(c);
+}
+
 static void test_lost_life(void **state)
 {
 	struct cs *c = begin_round(4, 2, 1);
@@ -321,6 +343,7 @@ int main(void)
 		cmocka_unit_test(test_step_times_out_and_is_claimed),
 		cmocka_unit_test(test_wrong_calls),
 		cmocka_unit_test(test_silence_is_noticed),
+		cmocka_unit_test(test_half_open_is_given_up),
 		cmocka_unit_test(test_lost_life),
 		cmocka_unit_test(test_greeting),
 		cmocka_unit_test(test_nobody_answers),
