@@ -57,6 +57,7 @@ void sim_chaos_config(struct sim_config *c, uint64_t seed, int faults)
 	c->latency = ZD_MS(1) / 10 * sim_range(&r, 1, 60);
 	c->disk = ZD_MS(1) / 10 * sim_range(&r, 1, 80);
 	c->bad_percent = sim_chance(&r, 40) ? 8 : 0;
+	c->blind_percent = sim_chance(&r, 30) ? 50 : 0;
 	c->cut_percent = sim_chance(&r, 70) ? 25 : 0;
 	c->lend_percent = sim_chance(&r, 60) ? 30 : 0;
 	c->adverse_order = sim_chance(&r, 30) != 0;

@@ -76,6 +76,14 @@ static void shuffle(struct sim_worker *worker, uint32_t *order, uint32_t n)
 	}
 }
 
+/* Gathering brings an extent up to date.  A unit that nobody gathers meets its next contribution with the last round's update still due. */
+static int is_blind(const struct sim_worker *worker, uint32_t unit)
+{
+	const struct sim_config *config = &worker->world->config;
+
+	return worker->round > 1 && sim_mix(config->seed ^ (worker->round * SIM_UNITS_MAX + unit)) % 100 < config->blind_percent;
+}
+
 static void plan_micro(struct sim_worker *worker, uint32_t micro)
 {
 	const struct sim_world *w = worker->world;
@@ -83,18 +91,21 @@ static void plan_micro(struct sim_worker *worker, uint32_t micro)
 	int none = w->config.spec.optimizer == ZD_OPT_NONE, plain = w->config.plain_trainer;
 
 	for (uint32_t u = 0; u < n && !none; u++) {
+		if (is_blind(worker, u))
+			continue;
 		add(worker, SIM_OP_GATHER, u, micro, 0);
 		add(worker, SIM_OP_RELEASE, u, micro, !plain && sim_chance(&worker->rng, 30));
 	}
 	shuffle(worker, order, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t u = order[i];
+		int gathers = !none && !is_blind(worker, u);
 
-		if (!none)
+		if (gathers)
 			add(worker, SIM_OP_GATHER, u, micro, 0);
 		if (!w->config.units[u].frozen)
 			add(worker, SIM_OP_PUSH, u, micro, !plain && sim_chance(&worker->rng, 15));
-		if (!none)
+		if (gathers)
 			add(worker, SIM_OP_RELEASE, u, micro, 0);
 		if (!plain && !none && sim_chance(&worker->rng, 5))
 			add(worker, SIM_OP_FETCH, u, micro, ZD_PLANE_MASTER);

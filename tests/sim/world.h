@@ -58,6 +58,7 @@ struct sim_config {
 	uint32_t bad_percent;  /* of computations with a value that is not finite */
 	uint32_t cut_percent;  /* of deliveries that are cut */
 	uint32_t lend_percent; /* of sends that leave late */
+	uint32_t blind_percent; /* of units in a round that all ranks push without having gathered them */
 	uint8_t plain_trainer; /* always the same order, one gather at a time, no extras: for counting */
 	uint8_t adverse_order; /* every rank pushes in another order, the last rank first */
 	uint8_t relaunch;      /* the launcher starts a higher epoch when a worker has ended before the target */
