@@ -20,6 +20,9 @@
 #define HELLO_ARENA 16384u
 /* A listener that had to wait for a place, or could not accept, tries again this often. */
 #define RETRY_NS ZD_MS(50)
+/* When all places are taken, the guest that has been here longest makes room, but not before its HELLO, which a client sends with its first
+ * packet, can have been read: so nobody who only connects can keep others out. */
+#define EVICT_NS ZD_MS(20)
 
 enum guest_state { GUEST_FREE, GUEST_READING, GUEST_LINGER, GUEST_CLOSING };
 
@@ -28,7 +31,7 @@ struct guest {
 	struct zd_door *door;
 	enum guest_state state;
 	struct guest *next_free;
-	zd_time deadline;
+	zd_time since, deadline;
 	uv_tcp_t tcp;
 	uv_shutdown_t shutdown;
 	char peer[ZD_PEER_BYTES];
@@ -284,6 +287,26 @@ static void name_peer(struct guest *g)
 	}
 }
 
+static void evict(struct zd_door *door)
+{
+	struct guest *oldest = NULL;
+	uint32_t i;
+
+	for (i = 0; i < door->config.handshakes; i++) {
+		struct guest *g = &door->guests[i];
+
+		if (g->state == GUEST_CLOSING)
+			return; /* somebody is leaving already */
+		if ((g->state == GUEST_READING || g->state == GUEST_LINGER) && (!oldest || g->since < oldest->since))
+			oldest = g;
+	}
+	if (!oldest || uv_hrtime() - oldest->since < EVICT_NS)
+		return;
+	zd_log(ZD_LOG_NOTICE, "event=evicted peer=%s: no HELLO yet, and %u connections wait for one (limits.handshakes)", oldest->peer,
+	       door->config.handshakes);
+	close_guest(oldest);
+}
+
 /* 0: taken in, or gone again already; negative: try later. */
 static int accept_one(struct listener *l)
 {
@@ -291,8 +314,10 @@ static int accept_one(struct listener *l)
 	struct guest *g = door->free_guests;
 	int rc;
 
-	if (!g)
-		return UV_EAGAIN;
+	if (!g) {
+		evict(door);
+		return UV_EAGAIN; /* until that one is closed */
+	}
 	rc = zd_uvx_tcp_init(door->loop, &g->tcp);
 	if (rc < 0)
 		return rc;
@@ -300,7 +325,8 @@ static int accept_one(struct listener *l)
 	door->guest_count++;
 	g->tcp.data = g;
 	g->state = GUEST_READING;
-	g->deadline = uv_hrtime() + door->config.hello_ns;
+	g->since = uv_hrtime();
+	g->deadline = g->since + door->config.hello_ns;
 	g->peer[0] = '\0';
 	rc = zd_uvx_accept(&l->tcp, &g->tcp);
 	if (rc < 0) {
