@@ -24,13 +24,14 @@ static const char doc[] =
 	"  zeroctl simulate stage3\n"
 	"\n"
 	"Commands:\n"
-	"  status                  the daemons: memory, jobs, connections\n"
-	"  job list|show|drop      jobs over all daemons\n"
-	"  lane list               the lanes of every daemon\n"
-	"  plan memory|comm|hybrid|step   what ZeRO, FSDP and zerod need; 'zeroctl plan --help'\n"
-	"  simulate adam|stage3    teaching simulations; 'zeroctl simulate --help'\n"
-	"  doctor                  checks this host, and the daemons of --endpoints if given\n"
-	"  bench                   push + reduce + step + fetch through the daemons, with a job of its own\n"
+	"  status                 the daemons: memory, jobs, connections\n"
+	"  job list|show|drop     jobs over all daemons\n"
+	"  lane list              the lanes of every daemon\n"
+	"  plan memory|comm|hybrid|step\n"
+	"                         what ZeRO, FSDP and zerod need; zeroctl plan --help\n"
+	"  simulate adam|stage3   teaching simulations; zeroctl simulate --help\n"
+	"  doctor                 checks this host, and daemons if --endpoints is given\n"
+	"  bench                  measures push, step and fetch with a job of its own\n"
 	"\n"
 	"Environment: ZEROCTL_ENDPOINTS, ZEROCTL_OUTPUT, ZEROCTL_TIMEOUT; options win.\n"
 	"Exit status: 0 done, 1 failed, 2 usage, 3 cannot connect, 4 refused, 5 unhealthy, 124 timed out, 130 interrupted.";
@@ -176,8 +177,6 @@ static void interrupted(int signal)
 	_exit(130);
 }
 
-const char *argp_program_version = "zeroctl " ZD_RELEASE;
-
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -193,6 +192,7 @@ int main(int argc, char **argv)
 		return rc;
 	signal(SIGINT, interrupted);
 	signal(SIGPIPE, SIG_IGN);
+	argp_program_version = "zeroctl " ZD_RELEASE;
 	argp_err_exit_status = ZD_CTL_USAGE;
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &ctl);
 	argc -= ctl.command;

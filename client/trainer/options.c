@@ -14,12 +14,14 @@ static const char doc[] =
 	"Trains a byte-level Transformer through zerod's shard daemons.\v"
 	"Commands:\n"
 	"  train       one worker process; start one per rank\n"
-	"  reference   the same training in one process, for all ranks, without any daemon: the same bits\n"
+	"  reference   the same training for all ranks in one process without any\n"
+	"              daemon: the same bits\n"
 	"\n"
 	"Examples:\n"
 	"  zerod-lm train --endpoints 127.0.0.1:7410 --text book.txt\n"
-	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --stage 2 --rank 0 --world 2\n"
-	"  torchrun --no-python --nproc-per-node 2 zerod-lm train --endpoints a:7410 --text book.txt\n"
+	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --rank 0 --world 2\n"
+	"  torchrun --no-python --nproc-per-node 2 \\\n"
+	"      zerod-lm train --endpoints a:7410 --text book.txt\n"
 	"  zerod-lm reference --world 2 --text book.txt\n"
 	"\n"
 	"Rank, world size and epoch come from the options, or from the environment of torchrun, Open MPI or Slurm.\n"
@@ -36,10 +38,10 @@ static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, "Where", 1},
 	{"endpoints", K_ENDPOINTS, "HOST:PORT,...", 0, "daemons, in the same order for every rank (127.0.0.1:7410)", 0},
 	{"job", K_JOB, "NAME", 0, "job on the daemons (zerod-lm)", 0},
-	{"rank", K_RANK, "N", 0, "this worker, from 0", 0},
-	{"world", K_WORLD, "N", 0, "number of workers", 0},
+	{"rank", K_RANK, "N", 0, "this worker, from 0; goes with --world (0)", 0},
+	{"world", K_WORLD, "N", 0, "number of workers (1)", 0},
 	{"local-rank", K_LOCAL, "N", 0, "this worker among those of its host", 0},
-	{"epoch", K_EPOCH, "N", 0, "launch number, from 1; raise it at every restart", 0},
+	{"epoch", K_EPOCH, "N", 0, "launch number; raise it at every restart (1)", 0},
 	{"launch-id", K_LAUNCH, "TEXT", 0, "name of the launch, equal on all ranks", 0},
 	{NULL, 0, NULL, 0, "Sharding", 2},
 	{"stage", K_STAGE, "0|1|2|3", 0, "ZeRO stage (3)", 0},
@@ -65,11 +67,11 @@ static const struct argp_option table[] = {
 	{"max-norm", K_NORM, "X", 0, "gradient clipping, 0 for none (1)", 0},
 	{"optimizer", K_OPTIMIZER, "adamw|adam", 0, "adam: L2 instead of decoupled decay (adamw)", 0},
 	{NULL, 0, NULL, 0, "Model", 4},
-	{"layers", K_LAYERS, "N", 0, "blocks", 0},
-	{"dim", K_DIM, "N", 0, "width", 0},
-	{"heads", K_HEADS, "N", 0, "attention heads", 0},
-	{"context", K_CONTEXT, "BYTES", 0, "length of a sequence", 0},
-	{"batch", K_BATCH, "N", 0, "sequences per micro-batch and rank", 0},
+	{"layers", K_LAYERS, "N", 0, "blocks (4)", 0},
+	{"dim", K_DIM, "N", 0, "width (128)", 0},
+	{"heads", K_HEADS, "N", 0, "attention heads (4)", 0},
+	{"context", K_CONTEXT, "BYTES", 0, "length of a sequence (64)", 0},
+	{"batch", K_BATCH, "N", 0, "sequences per micro-batch and rank (8)", 0},
 	{"recompute", K_RECOMPUTE, NULL, 0, "keep block inputs only, compute the rest again in backward", 0},
 	{NULL, 0, NULL, 0, "Output", 5},
 	{"sample", K_SAMPLE, "BYTES", 0, "text to generate at the end (0)", 0},
@@ -215,8 +217,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-const char *argp_program_version = "zerod-lm " ZD_RELEASE;
-
 static void defaults(struct zd_lm_options *o)
 {
 	*o = (struct zd_lm_options){
@@ -287,6 +287,7 @@ void zd_lm_options_parse(struct zd_lm_options *options, int argc, char **argv)
 	static const struct argp argp = {table, parse, "train|reference", doc, NULL, NULL, NULL};
 	struct parsing p = {.o = options};
 	defaults(options);
+	argp_program_version = "zerod-lm " ZD_RELEASE;
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &p);
 	finish(&p);

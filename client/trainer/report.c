@@ -45,6 +45,17 @@ static void json_round(const struct zd_lm_round *round, double rate, const struc
 			    (json_int_t)st->payload_received, "resident_bytes", (json_int_t)st->gathered_bytes_max));
 }
 
+/* Overwritten at each step, so it must fit in a terminal of 80 columns. */
+static void live_line(const struct zd_lm_options *o, const struct zd_lm_round *round, double rate, const struct zerod_stats *st)
+{
+	char line[80], moved[48] = "";
+	if (o->command == ZD_LM_TRAIN)
+		snprintf(moved, sizeof moved, "  pushed %.0f MB  fetched %.0f MB", (double)st->payload_sent / 1e6,
+			 (double)st->payload_received / 1e6);
+	snprintf(line, sizeof line, "step %" PRIu64 "/%u  loss %.4f  %.0f tokens/s%s", round->round, o->steps, round->loss, rate, moved);
+	fprintf(stderr, "\r%-79s", line);
+}
+
 void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round)
 {
 	struct zd_lm_report *r = arg;
@@ -67,9 +78,7 @@ void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct
 	if (r->options->json)
 		json_round(round, rate, &st);
 	if (r->live)
-		fprintf(stderr, "\rstep %" PRIu64 "/%u  loss %.4f  %.0f tokens/s  pushed %.1f MB  fetched %.1f MB  resident %.2f of %.2f MB   ",
-			round->round, r->options->steps, round->loss, rate, (double)st.payload_sent / 1e6, (double)st.payload_received / 1e6,
-			(double)st.gathered_bytes_max / 1e6, (double)st.gather_bytes_limit / 1e6);
+		live_line(r->options, round, rate, &st);
 }
 
 void zd_lm_report_clear(struct zd_lm_report *r)
