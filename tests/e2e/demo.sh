@@ -15,7 +15,8 @@ check "the model learns: loss $first -> $last" awk -v a="$first" -v b="$last" 'B
 check "it shows a sample" grep -q '^sample:' "$work/demo.log"
 
 # Ctrl-C in the middle of the training leaves nothing running.
-setsid deploy/demo --steps 100000 >"$work/interrupted.log" 2>&1 &
+# What a script starts in the background ignores SIGINT; a demo in a terminal does not.
+setsid env --default-signal=INT deploy/demo --steps 100000 >"$work/interrupted.log" 2>&1 &
 demo=$!
 pids+=("$demo")
 while kill -0 "$demo" 2>/dev/null; do
