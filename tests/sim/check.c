@@ -390,7 +390,7 @@ void sim_check_end(struct sim_world *w)
 		if (worker->epoch == 0 || worker->epoch == w->launch_count || !sim_worker_lives(worker))
 			continue;
 		zd_session_view(worker->session, &view); /* one that rests has no request that would tell it */
-		if (view.failed != ZEROD_ERR_STALE)
+		if (view.failed == 0)
 			sim_fail(w, "I16: rank %u of epoch %llu goes on, the last epoch is %u", worker->rank, (unsigned long long)worker->epoch,
 				 w->launch_count);
 	}
