@@ -112,7 +112,7 @@ static void finish_round(struct zd_session *s)
 			return;
 		}
 	}
-	if (!s->committing) {
+	if (!s->committing || s->open_pushes > 0) { /* COMMIT follows when everything is counted */
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "round %llu was decided without rank %u", (unsigned long long)d->round, s->config.rank);
 		return;
 	}

@@ -295,11 +295,23 @@ static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Er
 	}
 }
 
+/* Greetings, and errors, any time; everything else is for workers, of an open job. */
+static int is_expected(const struct zd_session *s, const struct zd_link *l, uint16_t type)
+{
+	return type == ZD_MSG_WELCOME || type == ZD_MSG_OPENED || type == ZD_MSG_ERROR || type == ZD_MSG_PONG ||
+	       (l->state == ZD_LINK_OPEN && s->config.world > 0);
+}
+
 static void take_message(struct zd_session *s, struct zd_link *l, uint16_t type, uint64_t stream, const ProtobufCMessage *msg)
 {
 	if ((type == ZD_MSG_WELCOME) != (l->state == ZD_LINK_HELLO) && type != ZD_MSG_ERROR) {
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent %s %s WELCOME", s->daemons[l->daemon], zd_msg_name(type),
 				l->state == ZD_LINK_HELLO ? "before" : "after");
+		return;
+	}
+	if (!is_expected(s, l, type)) {
+		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent %s to a %s%s, who has not asked for it", s->daemons[l->daemon], zd_msg_name(type),
+				 s->config.world > 0 ? "worker" : "reader", l->state == ZD_LINK_OPEN ? "" : " before OPENED");
 		return;
 	}
 	switch (type) {

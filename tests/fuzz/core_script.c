@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "proto/assert.h"
-#include "proto/bytes.h"
 #include "proto/crc32c.h"
 #include "proto/layout.h"
 #include "proto/wire.h"
 #include "tests/fuzz/core_drive.h"
+#include "tests/fuzz/drive.h"
 #include "tests/fuzz/vectors.h"
 
 #define FRAME_MAX (ZD_HEADER_BYTES + ZD_HEAD_OPEN_MAX + ZD_PAYLOAD_MAX)
@@ -91,10 +91,7 @@ static void post(struct script *s, uint8_t *frame, size_t len)
 		return;
 	if (damage & 1) { /* before the checksums */
 		frame[number(s, byte(s)) % len] ^= byte(s);
-		if (len >= ZD_HEADER_BYTES && zd_get32(frame + 8) <= len - ZD_HEADER_BYTES) {
-			zd_put32(frame + 16, 0);
-			zd_put32(frame + 16, zd_crc32c(0, frame, ZD_HEADER_BYTES + zd_get32(frame + 8)));
-		}
+		zd_drive_fix(frame, len);
 	}
 	if (damage & 2) /* after them */
 		frame[number(s, byte(s)) % len] ^= byte(s);

@@ -38,6 +38,13 @@ static void put_conversation(const struct zd_vector *v, size_t count, enum zd_si
 	put("frame", name, buffer, at);
 }
 
+static void put_scripts(void)
+{
+#define SCRIPT(target, name, bytes) put(#target, #name, (const uint8_t *)(bytes), sizeof(bytes) - 1);
+#include "tests/fuzz/scripts.def"
+#undef SCRIPT
+}
+
 int main(int argc, char **argv)
 {
 	size_t count, small = zd_vectors_small();
@@ -51,6 +58,7 @@ int main(int argc, char **argv)
 	mkdir(root, 0777);
 	put_conversation(v, small, ZD_SIDE_CLIENT, "client");
 	put_conversation(v, small, ZD_SIDE_SERVER, "server");
+	put_scripts();
 	for (size_t i = 0; i < count; i++) {
 		size_t size = zd_wire_size(v[i].msg);
 

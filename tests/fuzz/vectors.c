@@ -29,13 +29,13 @@ PART(Hyper, hyper, hyper, .lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 
 
 PART(Record, record, record, .round = 12, .ballot = &ballot, .hyper = &hyper, .world = 2, .micro_batches = 4,
      .norm = {sizeof(norm_bytes), norm_bytes});
-PART(Record, record, record_large, .round = UINT64_MAX, .ballot = &largest, .hyper = &hyper, .world = ZD_WORLD_MAX,
+PART(Record, record, record_large, .round = UINT64_MAX - 1, .ballot = &largest, .hyper = &hyper, .world = ZD_WORLD_MAX,
      .micro_batches = ZD_MICRO_MAX, .norm = {sizeof(norm_large), norm_large}, .nonfinite = UINT64_MAX, .has_bad_unit = 1,
      .bad_unit = ZD_UNITS_MAX - 1, .has_bad_element = 1, .bad_element = ZD_NUMEL_MAX - 1, .has_bad_rank = 1,
      .bad_rank = ZD_WORLD_MAX - 1);
 
 PART(Decision, decision, decision, .round = 11, .ballot = &ballot, .applied = 1, .scale = 0.125, .norm = 1.75, .step = 10);
-PART(Decision, decision, decision_large, .round = UINT64_MAX - 1, .ballot = &largest, .applied = 1, .scale = 0x1p80, .norm = 0x1p200,
+PART(Decision, decision, decision_large, .round = UINT64_MAX - 2, .ballot = &largest, .applied = 1, .scale = 0x1p80, .norm = 0x1p200,
      .step = UINT64_MAX);
 
 PART(Unit, unit, embedding, .name = (char *)"embedding", .numel = 65536);
@@ -119,7 +119,7 @@ static const struct zd_vector table[] = {
 	  .decided = UINT64_MAX, .version = UINT64_MAX),
 	V("join-large", JOIN, 0, Join, join, .ballot = &largest, .launch = UINT64_MAX, .process = UINT64_MAX, .rank = ZD_WORLD_MAX - 1,
 	  .world = ZD_WORLD_MAX, .link = UINT32_MAX),
-	V("joined-large", JOINED, 0, Joined, joined, .ballot = &largest, .decided = UINT64_MAX - 1, .step = UINT64_MAX, .sealed = 1,
+	V("joined-large", JOINED, 0, Joined, joined, .ballot = &largest, .decided = UINT64_MAX - 2, .step = UINT64_MAX, .sealed = 1,
 	  .prepared = &record_large, .decision = &decision_large, .n_counted = ZD_UNITS_MAX, .counted = counted,
 	  .credit = ZD_CREDIT_MAX),
 	V("load-large", LOAD, ZD_PAYLOAD_MAX, Load, load, .unit = ZD_UNITS_MAX - 1, .first = ZD_NUMEL_MAX - ZD_GRAIN_ELEMS,
