@@ -152,7 +152,10 @@ void zd_emit_error(struct zd_core *core, struct zd_conn *c, uint64_t stream, int
 	va_start(args, format);
 	vsnprintf(core->text2, sizeof core->text2, format, args);
 	va_end(args);
-	core->errors++;
+	/* A prefetch that another worker's APPLY overtakes is no fault of anybody. */
+	enum zd_log_level level = code == ZD_ERR_VERSION_GONE ? ZD_LOG_DEBUG : ZD_LOG_WARNING;
+
+	core->errors += level == ZD_LOG_WARNING;
 	m.code = (uint32_t)code;
 	m.text = core->text2;
 	if (j) {
@@ -167,7 +170,7 @@ void zd_emit_error(struct zd_core *core, struct zd_conn *c, uint64_t stream, int
 		m.rank = about.rank;
 	}
 	zd_emit(core, c, ZD_MSG_ERROR, stream, &m.base);
-	zd_emit_log(core, ZD_LOG_WARNING, "event=error code=%s peer=%s job=%s text=\"%s\"", zd_err_name(code), c->peer,
+	zd_emit_log(core, level, "event=error code=%s peer=%s job=%s text=\"%s\"", zd_err_name(code), c->peer,
 		    j ? j->spec.name : "-", core->text2);
 	if (zd_err_class(code) == ZD_ERR_CLASS_CLOSE)
 		zd_emit_close(core, c, 1);
