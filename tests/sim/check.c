@@ -199,6 +199,15 @@ static void check_joined(struct sim_conn *c, const Zd__Pb__Joined *m)
 		check_told_record(c, m->prepared, "JOINED");
 }
 
+/* A prefetch that the step overtook is nobody's loss; a gather that a trainer waits for is. */
+static int somebody_waits(const struct sim_worker *worker)
+{
+	for (uint32_t i = 0; i < SIM_OPEN_MAX; i++)
+		if (worker->open[i].id && (worker->open[i].type == ZD_SE_REQ_GATHER || worker->open[i].type == ZD_SE_REQ_FETCH))
+			return 1;
+	return 0;
+}
+
 /* Errors that a correct client can meet in a world of faults. */
 static int error_allowed(const struct sim_conn *c, const Zd__Pb__Error *m)
 {
@@ -207,7 +216,7 @@ static int error_allowed(const struct sim_conn *c, const Zd__Pb__Error *m)
 	switch (m->code) {
 	case ZD_ERR_OUT_OF_ORDER: return w->faults > 0 && strncmp(m->text, "link ", 5) == 0; /* JOIN of an old connection, late */
 	case ZD_ERR_TIMED_OUT: return w->faults > 0;
-	case ZD_ERR_VERSION_GONE: return c->worker->epoch < w->launch_count;
+	case ZD_ERR_VERSION_GONE: return c->worker->epoch < w->launch_count || !somebody_waits(c->worker);
 	case ZD_ERR_NOT_SEALED: /* what was loaded is gone; a second lane may say so when the first has ended the worker */
 		return w->crashes > 0 && (c->worker->phase == SIM_T_SEAL || (c->worker->phase == SIM_T_ENDED && c->worker->was == SIM_T_SEAL));
 	case ZD_ERR_NO_JOB: return c->worker->epoch == 0;
