@@ -11,7 +11,9 @@
 
 #include "client/include/zerod.h"
 
-enum { UNITS = 8, STEPS_DEFAULT = 10, STEPS_MAX = 1000 };
+#define UNITS 8u
+#define STEPS_DEFAULT 10u
+#define STEPS_MAX 1000u
 
 struct bench {
 	struct zerod_client *client;
@@ -78,7 +80,8 @@ static int prepare(struct zd_ctl *ctl, struct bench *b)
 		rc = zerod_seal(b->client);
 	if (!rc)
 		return 0;
-	fprintf(ctl->err, "zeroctl bench: %s\n", zerod_detail(b->client));
+	fprintf(ctl->err, "zeroctl bench: %s%s\n", zerod_detail(b->client),
+		rc == ZEROD_ERR_REFUSED ? "; -n chooses fewer parameters (16 bytes each on the daemons)" : "");
 	return rc == ZEROD_ERR_CONNECT ? ZD_CTL_CONNECT : rc == ZEROD_ERR_TIMEOUT ? ZD_CTL_TIMEOUT : ZD_CTL_REFUSED;
 }
 
@@ -148,7 +151,7 @@ static int parse(struct zd_ctl *ctl, struct bench *b, int argc, char **argv)
 		} else if (strcmp(argv[i], "--steps") == 0 && number && v >= 1 && v <= STEPS_MAX) {
 			b->steps = (uint32_t)v;
 		} else {
-			fprintf(ctl->err, "usage: zeroctl bench [-n PARAMETERS (16e6, at least %d)] [--steps N (%d, at most %d)]\n", UNITS, STEPS_DEFAULT,
+			fprintf(ctl->err, "usage: zeroctl bench [-n PARAMETERS (16e6, at least %u)] [--steps N (%u, at most %u)]\n", UNITS, STEPS_DEFAULT,
 				STEPS_MAX);
 			return ZD_CTL_USAGE;
 		}
@@ -191,7 +194,7 @@ int zd_ctl_bench(struct zd_ctl *ctl, int argc, char **argv)
 	}
 	zerod_free(b->client);
 	b->client = NULL;
-	if (rc != ZD_CTL_CONNECT) {
+	if (rc == ZD_CTL_OK || rc == ZD_CTL_FAILED || rc == ZD_CTL_TIMEOUT) { /* else no job was made */
 		int dropped = drop(ctl, b);
 		if (rc == 0)
 			rc = dropped;

@@ -22,7 +22,7 @@ struct job_rows {
 
 static const char *state_name(uint32_t state)
 {
-	static const char *const names[] = {"unsealed", "empty", "collecting", "writing", "prepared"};
+	static const char *const names[] = {"unsealed", "idle", "collecting", "writing", "prepared"};
 	return state < sizeof names / sizeof names[0] ? names[state] : "unknown";
 }
 
@@ -79,21 +79,29 @@ static int collect(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 }
 
 static const struct zd_table_column list_columns[] = {
-	{"name", "JOB", ZD_KIND_TEXT},		      {"state", "STATE", ZD_KIND_TEXT},		 {"step", "STEP", ZD_KIND_COUNT},
-	{"round", "ROUND", ZD_KIND_COUNT},	      {"epoch", "EPOCH", ZD_KIND_COUNT},	 {"workers", "WORKERS", ZD_KIND_TEXT},
-	{"lanes", "LANES", ZD_KIND_TEXT},	      {"params", "PARAMETERS", ZD_KIND_COUNT},	 {"memory_bytes", "MEMORY", ZD_KIND_BYTES},
-	{"pushed_bytes", "PUSHED", ZD_KIND_BYTES},    {"fetched_bytes", "FETCHED", ZD_KIND_BYTES}, {"norm", "GRADIENT NORM", ZD_KIND_NUMBER},
+	{"name", "JOB", ZD_KIND_TEXT},
+	{"state", "STATE", ZD_KIND_TEXT},
+	{"step", "STEP", ZD_KIND_COUNT},
+	{"round", "ROUND", ZD_KIND_COUNT},
+	{"epoch", "EPOCH", ZD_KIND_COUNT},
+	{"joined", "JOINED", ZD_KIND_COUNT},
+	{"world", "WORLD", ZD_KIND_COUNT},
+	{"lanes", "LANES", ZD_KIND_COUNT},
+	{"lane_count", "OF", ZD_KIND_COUNT},
+	{"params", "PARAMETERS", ZD_KIND_COUNT},
+	{"memory_bytes", "MEMORY", ZD_KIND_BYTES},
+	{"pushed_bytes", "PUSHED", ZD_KIND_BYTES},
+	{"fetched_bytes", "FETCHED", ZD_KIND_BYTES},
+	{"norm", "GRADIENT NORM", ZD_KIND_NUMBER},
 	{"skipped", "SKIPPED", ZD_KIND_COUNT},
 };
 
 static void list_row(struct zd_report *report, const struct job_row *r)
 {
-	char workers[32], lanes[32];
-	snprintf(workers, sizeof workers, "%u/%u", r->joined, r->world);
-	snprintf(lanes, sizeof lanes, "%u/%u", r->lanes, r->lane_count);
 	struct zd_cell cells[] = {
 		ZD_TEXT(r->name),	ZD_TEXT(r->sealed ? state_name(r->state) : "unsealed"), ZD_INTEGER(r->step),
-		ZD_INTEGER(r->decided), ZD_INTEGER(r->epoch),	   ZD_TEXT(workers),	   ZD_TEXT(lanes),
+		ZD_INTEGER(r->decided), ZD_INTEGER(r->epoch),	   ZD_INTEGER(r->joined),  ZD_INTEGER(r->world),
+		ZD_INTEGER(r->lanes),	ZD_INTEGER(r->lane_count),
 		ZD_INTEGER(r->params),	ZD_INTEGER(r->bytes),	   ZD_INTEGER(r->pushed),  ZD_INTEGER(r->fetched),
 		ZD_REAL(r->norm),	ZD_INTEGER(r->skipped),
 	};
@@ -254,6 +262,10 @@ int zd_ctl_job(struct zd_ctl *ctl, int argc, char **argv)
 {
 	if (argc == 2 && strcmp(argv[1], "list") == 0)
 		return job_list(ctl);
+	if (argc == 4 && (strcmp(argv[3], "--yes") == 0 || strcmp(argv[3], "-y") == 0)) { /* where people type it, too */
+		ctl->yes = 1;
+		argc = 3;
+	}
 	if (argc == 3 && strlen(argv[2]) <= ZD_NAME_MAX && strcmp(argv[1], "show") == 0)
 		return job_show(ctl, argv[2]);
 	if (argc == 3 && strlen(argv[2]) <= ZD_NAME_MAX && strcmp(argv[1], "drop") == 0)

@@ -25,13 +25,20 @@ static struct zd_lm_state *open_state(const struct zd_lm_options *o, char *detai
 	return o->stage == 0 ? zd_lm_state_replica(o, detail, size) : zd_lm_state_daemon(o, detail, size);
 }
 
-/* A text that cannot be used is said before any daemon is asked for anything. */
-static int check_text(const struct zd_lm_options *o, char *detail, size_t size)
+/* Files that cannot be used are said before any daemon is asked for anything; the result is not touched yet. */
+static int check_files(const struct zd_lm_options *o, char *detail, size_t size)
 {
 	struct zd_text *text;
 	if (zd_text_open(o->text, o->model.context, &text, detail, size) < 0)
 		return -1;
 	zd_text_close(text);
+	FILE *f = o->result && o->launch.rank == 0 ? fopen(o->result, "a") : NULL;
+	if (o->result && o->launch.rank == 0 && !f) {
+		snprintf(detail, size, "--result: cannot write '%s': %m; choose another file", o->result);
+		return -1;
+	}
+	if (f)
+		fclose(f);
 	return 0;
 }
 
@@ -116,7 +123,7 @@ int main(int argc, char **argv)
 	zd_lm_options_parse(&options, argc, argv);
 	zd_kernels_thread_init();
 	zd_lm_report_begin(&report, &options);
-	if (check_text(&options, detail, sizeof detail) < 0) {
+	if (check_files(&options, detail, sizeof detail) < 0) {
 		fprintf(stderr, "zerod-lm: %s\n", detail);
 		return EXIT_FAILURE;
 	}

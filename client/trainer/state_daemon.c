@@ -11,10 +11,12 @@
  * A push borrows its buffer until every lane has counted it: two buffers of the largest unit take turns, so that one is filled while
  * the other is on its way.  Stage 1 has its own memory for everything.
  */
+#include <errno.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/trainer/connect.h"
 #include "client/trainer/grad.h"
@@ -66,10 +68,12 @@ static int release_held(struct daemon_state *d, uint32_t u, int keep)
 	return 0;
 }
 
-/* All slots back: every push has completed.  The first status that was not 0. */
+/* All slots back: every push has completed, or none will within the time for it.  The first status that was not 0. */
 static int drain(struct daemon_state *d)
 {
 	int status = zerod_push_flush(d->client);
+	if (status == ZEROD_ERR_TIMEOUT)
+		return status; /* they are on their way still: zerod_free ends them */
 	for (unsigned i = 0; i < SLOTS; i++) {
 		while (sem_wait(&d->slot[i].free) != 0)
 			;
@@ -126,19 +130,43 @@ static void pushed(struct zerod_client *client, void *arg, int status)
 	sem_post(&slot->free);
 }
 
+/* The slot's last push has completed, with this status.  A push itself may take for ever; what waits for it may not. */
+static int wait_for(struct daemon_state *d, struct slot *slot)
+{
+	uint32_t ms = d->base.options->timeout_ms / 2; /* flushing, which can say what is the matter, has its own time */
+	struct timespec until;
+	int rc;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	do {
+		rc = d->base.options->timeout_ms ? sem_timedwait(&slot->free, &until) : sem_wait(&slot->free);
+		if (rc && errno == ETIMEDOUT) {
+			int status = zerod_push_flush(d->client);
+			if (status == ZEROD_ERR_TIMEOUT)
+				return status;
+			rc = sem_wait(&slot->free); /* it has completed */
+		}
+	} while (rc);
+	int status = slot->status;
+	slot->status = 0;
+	sem_post(&slot->free);
+	return status;
+}
+
 static int push_now(struct daemon_state *d, uint32_t u, uint32_t micro, const float *grad)
 {
 	struct slot *slot = &d->slot[d->next++ % SLOTS];
-	while (sem_wait(&slot->free) != 0)
-		;
-	int status = slot->status;
-	slot->status = 0;
+	int status = wait_for(d, slot);
 	if (!status) {
+		(void)sem_trywait(&slot->free); /* is there: only this thread takes it */
 		zd_lm_grad_encode(slot->data, grad, d->base.numel[u], d->base.options->grad_codec);
 		status = zerod_push_start(d->client, u, micro, d->wire_micro, slot->data, pushed, slot);
+		if (status)
+			sem_post(&slot->free);
 	}
-	if (status)
-		sem_post(&slot->free);
 	return status ? failed(d, status) : 0;
 }
 

@@ -21,7 +21,7 @@ demo=$!
 pids+=("$demo")
 while kill -0 "$demo" 2>/dev/null; do
 	port=$(sed -n 's/^zerod demo-0: 127.0.0.1:\([0-9]*\)$/\1/p' "$work/interrupted.log")
-	[[ -n $port ]] && "$build/bin/zeroctl" --endpoints "127.0.0.1:$port" -o json job show zerod-lm 2>/dev/null | grep -q '"workers": *"2/2"' && break
+	[[ -n $port ]] && "$build/bin/zeroctl" --endpoints "127.0.0.1:$port" -o json job show zerod-lm 2>/dev/null | grep -q '"joined": *2' && break
 done
 check "two workers train" test -n "$port"
 kill -INT -- "-$demo"

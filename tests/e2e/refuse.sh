@@ -34,7 +34,7 @@ expect "a job that does not fit, with the numbers" 1 'bytes|MiB' lm train --job 
 pids+=($!)
 first=$!
 # It is in when the daemon says that a worker has joined.
-for _ in $(seq 200); do ctl -o json job show twice 2>/dev/null | grep -q '"workers": *"1/2"' && break; done
+for _ in $(seq 200); do ctl -o json job show twice 2>/dev/null | grep -q '"joined": *1' && break; done
 expect "a rank twice" 1 'rank 0' lm train --job twice --text "$text" "${small[@]}" --rank 0 --world 2
 "$bin/zerod-lm" train --job twice --text "$text" "${small[@]}" --endpoints "$endpoint" --rank 1 --world 2 >"$work/b.log" 2>&1
 equal "the others go on" 0 "$?"

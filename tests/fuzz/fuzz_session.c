@@ -503,7 +503,7 @@ static void ask(struct play *p, enum zd_session_event_type type)
 		break;
 	case ZD_SE_REQ_PUSH:
 		ev.u.push.micro = how >> 1 & 1;
-		ev.u.push.micro_batches = 1 + (how >> 1 & 1) + (how >> 2 & 1);
+		ev.u.push.micro_batches = 1u + (how >> 1 & 1u) + (how >> 2 & 1u);
 		ev.u.push.data = buffers[0];
 		ev.u.push.tells = how >> 3 & 1;
 		break;
@@ -580,7 +580,7 @@ static void run(struct play *p)
 		else if (op < 33)
 			ask(p, asks[op - 24]);
 		else if (op < 45)
-			happen(p, (op - 33) % 6);
+			happen(p, (uint8_t)((op - 33) % 6));
 		else if (op < 52)
 			say_small(p, small[op - 45], 0);
 		else if (op < 56)
