@@ -289,7 +289,17 @@ void zd_cpush_timeout(struct zd_session *s, struct zd_req *r)
 	char text[ZD_TEXT_BYTES - 128];
 
 	if (r->kind == ZD_SE_REQ_FLUSH) {
-		zd_csession_end(s, r, ZEROD_ERR_TIMEOUT, "%u pushes of rank %u are open after %llu ms", s->open_pushes, s->config.rank, ms);
+		struct zd_req *oldest = s->xfer_first;
+
+		while (oldest && oldest->kind != ZD_SE_REQ_PUSH)
+			oldest = oldest->after;
+		if (!oldest) {
+			zd_csession_end(s, r, ZEROD_ERR_TIMEOUT, "the last bytes of pushes are still being sent after %llu ms", ms);
+			return;
+		}
+		push_timeout_text(s, oldest, text, sizeof(text));
+		zd_csession_end(s, r, ZEROD_ERR_TIMEOUT, "%u pushes of rank %u are open after %llu ms, the first of unit \"%s\": %s", s->open_pushes,
+				s->config.rank, ms, s->spec.units[oldest->unit].name, text);
 		return;
 	}
 	if (r->kind == ZD_SE_REQ_SEAL) {
