@@ -63,7 +63,7 @@ struct zd_core *zd_core_init(void *arena, const struct zd_core_config *config)
 	core = take(&cut, sizeof *core);
 	lay_out(&cut, core, config);
 	core->config = *config;
-	core->now = config->now;
+	core->now = core->before = config->now;
 	core->conn_count = config->max_conns;
 	zd_arena_init(&core->arena, core->arena.base, ZD_ARENA_BYTES);
 	zd_slab_init(&core->slab, config->slab, config->slab_bytes);
@@ -244,6 +244,7 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 	core->act = actions;
 	ZD_ASSERT(ev->now >= core->now);
 	ZD_ASSERT(core->kernel_len == 0 || ev->type == ZD_EV_KERNEL);
+	core->before = core->now;
 	core->now = ev->now;
 	switch (ev->type) {
 	case ZD_EV_CONN: zd_conn_open(core, ev); break;

@@ -15,6 +15,8 @@
 #include "proto/text.h"
 #include "server/core/state.h"
 
+#define AWAY ZD_MS(250) /* a tick that is later than this, with no event in between; timers of a lane that runs are a few ms late */
+
 /* ---------------------------------------------------------------- the list by time; entries are 1 + rank, 0 ends it */
 
 static void unlink_worker(struct zd_job *j, uint32_t rank)
@@ -93,6 +95,14 @@ static void renew_held(struct zd_core *core, struct zd_job *j)
 	}
 }
 
+/* Neither is silence while the lane itself stood still (a stopped process, a sleeping machine): what they said then waits to be read. */
+static int was_away(const struct zd_core *core, const struct zd_job *j)
+{
+	zd_time due = zd_lease_deadline(j);
+
+	return core->now - (due > core->before ? due : core->before) > AWAY;
+}
+
 void zd_lease_check(struct zd_core *core, struct zd_job *j)
 {
 	uint32_t missing[ZD_WORLD_MAX], rank;
@@ -101,6 +111,11 @@ void zd_lease_check(struct zd_core *core, struct zd_job *j)
 
 	if (zd_lease_deadline(j) > core->now)
 		return;
+	if (was_away(core, j)) {
+		for (uint32_t at = j->oldest; at; at = j->worker[at - 1].next)
+			j->worker[at - 1].seen = core->now;
+		return;
+	}
 	renew_held(core, j);
 	if (zd_lease_deadline(j) > core->now)
 		return;

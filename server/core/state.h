@@ -268,7 +268,7 @@ struct zd_store_open {
 
 struct zd_core {
 	struct zd_core_config config;
-	zd_time now;
+	zd_time now, before; /* of this event and of the one before */
 	struct zd_actions *act; /* of the step under way */
 	uint8_t draining;
 	struct zd_slab slab;
