@@ -15,7 +15,8 @@
 #define GOOD_NUMEL 4500u /* two extents */
 #define IDLES_MAX 100000u
 
-static const struct zd_hyper good_hyper = {.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
+static const struct zd_hyper good_hyper = {
+	.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
 
 static void deliver_all(struct cd *d);
 
