@@ -42,6 +42,9 @@ void zd_conn_open(struct zd_core *core, const struct zd_event *ev)
 	c->used = 1;
 	c->at_header = 1;
 	c->role = (uint8_t)ev->u.conn.role;
+	c->heard = core->now;
+	if (core->guest_check == ZD_TIME_NEVER)
+		core->guest_check = core->now + ZD_GUEST_TIME;
 	c->job = c->job_next = c->job_prev = ZD_NONE;
 	while (ev->u.conn.peer && n < sizeof c->peer - 1 && ev->u.conn.peer[n])
 		n++;
@@ -124,6 +127,7 @@ static void take_head(struct zd_core *core, struct zd_conn *c)
 	int rc;
 
 	core->frames_in++;
+	c->heard = core->now;
 	if (!rule->roles) {
 		zd_emit_error(core, c, h->stream, ZD_ERR_OUT_OF_ORDER, ZD_ABOUT_NOTHING,
 			      "%s on a connection that has passed the door: send it first, and once", zd_msg_name(h->type));
@@ -142,6 +146,8 @@ static void take_head(struct zd_core *core, struct zd_conn *c)
 	}
 	zd_arena_reset(&core->arena);
 	rc = zd_wire_decode(&core->arena, h->type, r->head, h->head_len, &m, core->text, sizeof core->text);
+	if (rc == 0)
+		rc = zd_wire_check_payload(h->type, m, h->payload_len, core->text, sizeof core->text);
 	if (rc < 0) {
 		zd_emit_error(core, c, h->stream, -rc, ZD_ABOUT_NOTHING, "%s: %s", zd_msg_name(h->type), core->text);
 		return;
@@ -255,11 +261,13 @@ void zd_conn_closed(struct zd_core *core, struct zd_conn *c)
 	c->used = 0;
 	if (j)
 		zd_window_settle(core, j);
+	else
+		zd_conn_guests(core, 0);
 }
 
 zd_time zd_conn_deadline(const struct zd_core *core)
 {
-	zd_time at = ZD_TIME_NEVER;
+	zd_time at = core->guest_check;
 
 	for (uint32_t b = 0; b < ZD_BIG_HEADS; b++)
 		for (uint32_t i = 0; core->big_head_used[b] && i < core->conn_count; i++)
@@ -269,10 +277,29 @@ zd_time zd_conn_deadline(const struct zd_core *core)
 	return at;
 }
 
+void zd_conn_guests(struct zd_core *core, int end)
+{
+	core->guest_check = ZD_TIME_NEVER;
+	for (uint32_t i = 0; i < core->conn_count; i++) {
+		struct zd_conn *c = &core->conn[i];
+		zd_time limit = (c->big_head ? c->big_since + ZD_BIG_HEAD_TIME : c->heard) + ZD_GUEST_TIME;
+
+		if (!c->used || c->closing || zd_job_of(core, c))
+			continue;
+		if (end && limit <= core->now && !zd_emit_full(core))
+			zd_emit_error(core, c, 0, ZD_ERR_TIMED_OUT, ZD_ABOUT_NOTHING, "expected %s, heard nothing for %u s: connect again to go on",
+				      c->role == ZD_ROLE_ADMIN ? "a request" : "OPEN", (unsigned)(ZD_GUEST_TIME / ZD_SEC(1)));
+		else if (limit < core->guest_check)
+			core->guest_check = limit;
+	}
+}
+
 void zd_conn_tick(struct zd_core *core)
 {
 	if (zd_conn_deadline(core) > core->now)
 		return;
+	if (core->guest_check <= core->now)
+		zd_conn_guests(core, 1);
 	for (uint32_t i = 0; i < core->conn_count; i++) {
 		struct zd_conn *c = &core->conn[i];
 

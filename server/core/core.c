@@ -64,6 +64,7 @@ struct zd_core *zd_core_init(void *arena, const struct zd_core_config *config)
 	lay_out(&cut, core, config);
 	core->config = *config;
 	core->now = core->before = config->now;
+	core->guest_check = ZD_TIME_NEVER;
 	core->conn_count = config->max_conns;
 	zd_arena_init(&core->arena, core->arena.base, ZD_ARENA_BYTES);
 	zd_slab_init(&core->slab, config->slab, config->slab_bytes);

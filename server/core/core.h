@@ -8,12 +8,15 @@
  *
  *     shell                         core                                             module
  *     socket bytes  --BYTES-->      frame reader, one message at a time              conn.c
- *                                   HELLO is the door's; OPEN JOIN LOAD SEAL FETCH
- *                                   PUSH COMMIT APPLY DISCARD PING and admin         session.c
- *                                   ballots, leases, rounds                          round.c
- *                                   contributions, order, windows                    reduce.c
- *                                   extents: lends, Adam when due, DATA              extent.c
- *                                   jobs, memory                                     job.c, slab.c
+ *                                   HELLO is the door's; OPEN LOAD SEAL              session.c
+ *                                   JOIN: ballots, leases                            join.c
+ *                                   PUSH: contributions, order; receive windows      reduce.c, window.c
+ *                                   COMMIT APPLY DISCARD: rounds                     round.c
+ *                                   FETCH, DATA                                      fetch.c
+ *                                   extents: lends, Adam when due                    extent.c
+ *                                   STATUS SHOW DROP                                 admin.c
+ *                                   jobs, memory, what a store puts back             job.c, slab.c, image.c
+ *                                   answers into frames                              emit.c
  *                   <--actions--    SEND CLOSE KERNEL STORE RELEASE LOG
  *
  * Rules of the border

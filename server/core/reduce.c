@@ -63,10 +63,8 @@ static uint32_t target(struct zd_core *core, struct zd_conn *c, const struct zd_
 			      j->spec.extent_elems);
 		return ZD_NONE;
 	}
-	if (m->codec != j->spec.grad_codec || c->reader.header.payload_len != m->count * zd_codec_bytes(j->spec.grad_codec)) {
-		zd_emit_error(core, c, stream, m->codec != j->spec.grad_codec ? ZD_ERR_BAD_FIELD : ZD_ERR_BAD_LENGTH, about,
-			      "PUSH of %u elements in codec %u with %u bytes, the job takes codec %d with %u bytes an element", m->count, m->codec,
-			      c->reader.header.payload_len, j->spec.grad_codec, zd_codec_bytes(j->spec.grad_codec));
+	if (m->codec != j->spec.grad_codec) {
+		zd_emit_error(core, c, stream, ZD_ERR_BAD_FIELD, about, "PUSH in codec %u, the job takes codec %d", m->codec, j->spec.grad_codec);
 		return ZD_NONE;
 	}
 	return e;

@@ -90,6 +90,7 @@ void zd_session_open(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Open
 	if (!j)
 		return;
 	zd_job_attach(core, j, c);
+	zd_conn_guests(core, 0); /* one less */
 	opened(core, c, j);
 }
 
@@ -127,11 +128,6 @@ void zd_session_load(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Load
 	}
 	if (grain_of(core, c, j, m) == ZD_NONE)
 		return;
-	if (m->codec >= ZD_CODEC_COUNT || c->reader.header.payload_len != m->count * zd_codec_bytes((enum zd_codec)m->codec)) {
-		zd_emit_error(core, c, stream, ZD_ERR_BAD_LENGTH, (struct zd_about){m->unit, ZD_NONE},
-			      "LOAD of %u elements of codec %u has a payload of %u bytes", m->count, m->codec, c->reader.header.payload_len);
-		return;
-	}
 	t->kind = ZD_TAKE_LOAD;
 	t->codec = (uint8_t)m->codec;
 	t->unit = m->unit;

@@ -23,6 +23,9 @@
 #define ZD_SENDS_BATCH 4u     /* frames that leave together, if there are as many: sends below 1 MiB are slower */
 #define ZD_BIG_HEADS 4u	      /* OPEN heads beyond a page that may be on their way at once */
 #define ZD_BIG_HEAD_TIME ZD_SEC(10)
+
+/* How long a connection without a job may be silent: far beyond any client, which opens at once, and any zeroctl, which asks at once. */
+#define ZD_GUEST_TIME ZD_SEC(10)
 #define ZD_MERGE_WINDOWS 2u   /* windows that no job may reserve: LOAD and fp32 FETCH must always go on */
 #define ZD_SINK_BYTES 65536u  /* where payloads that nobody wants go */
 #define ZD_PUMP_KERNELS 16u   /* kernel calls after which one step starts no more fetches: about two milliseconds */
@@ -99,6 +102,7 @@ struct zd_conn {
 	uint32_t rank, link;
 	uint64_t process;
 	zd_time big_since;
+	zd_time heard; /* the last head, or the beginning */
 	uint32_t job;	   /* slot, or ZD_NONE */
 	uint32_t job_next, job_prev;
 	struct zd_taking take;
@@ -269,6 +273,7 @@ struct zd_store_open {
 struct zd_core {
 	struct zd_core_config config;
 	zd_time now, before; /* of this event and of the one before */
+	zd_time guest_check; /* when connections without a job are looked at again */
 	struct zd_actions *act; /* of the step under way */
 	uint8_t draining;
 	struct zd_slab slab;
@@ -348,6 +353,9 @@ void zd_conn_closed(struct zd_core *core, struct zd_conn *c);
 void zd_conn_abandon(struct zd_core *core, struct zd_conn *c); /* the payload under way becomes unwanted: the rest is skipped */
 zd_time zd_conn_deadline(const struct zd_core *core);
 void zd_conn_tick(struct zd_core *core);
+/* Notes when the next connection without a job will have been silent too long.  end: ends those that have been, as far as the step has
+ * room.  One that is sending a long head is not silent, and has a limit of its own. */
+void zd_conn_guests(struct zd_core *core, int end);
 
 /* ---- session.c, admin.c: requests.  Decoded messages live until the handler returns. */
 void zd_session_open(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Open *m);

@@ -323,9 +323,40 @@ static void joins_of_a_crowd(void **state)
 	crowd_fini(&w);
 }
 
+/* Who passes the door and then says nothing gives its place back; who talks, or has opened a job, keeps it. */
+static void silent_guests(void **state)
+{
+	static const int64_t one[] = {5000};
+	struct hz *h = hz_new(8, 8u << 20);
+	Zd__Pb__Status ask = ZD__PB__STATUS__INIT;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, one);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_connect(h, 1, ZD_ROLE_ADMIN);
+	hz_connect(h, 2, ZD_ROLE_WORKER);
+	hz_open(h, 2, 1);
+	hz_time(h, 9999);
+	hz_nothing(h, 0);
+	hz_send(h, 1, ZD_MSG_STATUS, 1, &ask.base, NULL, 0);
+	hz_recv(h, 1, ZD_MSG_STATUS_REPLY);
+	hz_time(h, 1);
+	hz_error(h, 0, ZD_ERR_TIMED_OUT, "expected OPEN", 1);
+	hz_nothing(h, 1);
+	hz_time(h, 9998);
+	hz_nothing(h, 1);
+	hz_time(h, 1);
+	hz_error(h, 1, ZD_ERR_TIMED_OUT, "expected a request", 1);
+	hz_time(h, 100000);
+	hz_nothing(h, 2);
+	assert_true(h->conn[2].open && !h->conn[2].closing);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(silent_guests),
 		cmocka_unit_test(decided_while_data_waits),
 		cmocka_unit_test(drop_waits_for_the_store),
 		cmocka_unit_test(extents_beyond_32_bits),
