@@ -42,20 +42,22 @@ static int all_in(const struct zd_session *s, enum zd_lane_state ls)
 static void fill_result(struct zd_session *s, const struct zd_decision *d)
 {
 	struct zerod_step_result *res = &s->result;
+	const struct zd_record *worst = NULL;
 
 	*res = (struct zerod_step_result){.round = d->round, .step = d->step, .norm = d->norm, .scale = d->scale, .skipped = !d->applied};
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		const struct zd_record *r = &s->lanes[i]->info.record;
 
-		if (r->round != d->round || r->nonfinite == 0)
+		if (r->round != d->round)
 			continue;
-		if (res->nonfinite == 0 || r->bad_unit < res->bad_unit ||
-		    (r->bad_unit == res->bad_unit && r->bad_element < res->bad_element)) {
-			res->bad_unit = r->bad_unit;
-			res->bad_rank = r->bad_rank;
-			res->bad_element = r->bad_element;
-		}
+		if (zd_record_worse(r, worst))
+			worst = r;
 		res->nonfinite += r->nonfinite;
+	}
+	if (worst) {
+		res->bad_unit = worst->bad_unit;
+		res->bad_rank = worst->bad_rank;
+		res->bad_element = worst->bad_element;
 	}
 }
 

@@ -61,18 +61,3 @@ int zd_decide(const struct zd_record *records, size_t count, uint64_t step, stru
 				    .step = step + (uint64_t)applied};
 	return 0;
 }
-
-size_t zd_decide_worst(const struct zd_record *records, size_t count)
-{
-	size_t worst = count;
-
-	for (size_t i = 0; i < count; i++) {
-		const struct zd_record *r = &records[i], *w = &records[worst < count ? worst : i];
-
-		if (r->nonfinite == 0)
-			continue;
-		if (worst == count || r->bad_unit < w->bad_unit || (r->bad_unit == w->bad_unit && r->bad_element < w->bad_element))
-			worst = i;
-	}
-	return worst;
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decision on a round follows from the prepared records of all lanes, bit for bit, for whoever computes it.  zd_decide and
- * zd_decide_worst are for the client side only (libm, decide.c); records, hyper-parameters and decisions are for both (record.c).
+ * The decision on a round follows from the prepared records of all lanes, bit for bit, for whoever computes it.  zd_decide
+ * is for the client side only (libm, decide.c); records, hyper-parameters and decisions are for both (record.c).
  *
  *   divisor = hyper.weight > 0 ? hyper.weight : world * micro_batches;  times hyper.loss_scale
  *   norm    = sqrt(total) / divisor
@@ -48,8 +48,9 @@ struct zd_decision {
 int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text,
 	      size_t text_size) ZD_MUST_USE;
 
-/* The index of the record whose first non-finite element comes first in (unit, element) order; `count` if no record has one. */
-size_t zd_decide_worst(const struct zd_record *records, size_t count);
+
+/* Whether a has a non-finite element that comes before b's first one, in (unit, element) order; b may be NULL or have none. */
+int zd_record_worse(const struct zd_record *a, const struct zd_record *b);
 
 /* Field by field, doubles by their bits: 1 equal, 0 not. */
 int zd_decision_equal(const struct zd_decision *a, const struct zd_decision *b);

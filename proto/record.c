@@ -150,3 +150,12 @@ int zd_decision_equal(const struct zd_decision *a, const struct zd_decision *b)
 	return a->round == b->round && zd_ballot_cmp(a->ballot, b->ballot) == 0 && a->applied == b->applied &&
 	       same_bits(a->scale, b->scale) && same_bits(a->norm, b->norm) && a->step == b->step;
 }
+
+int zd_record_worse(const struct zd_record *a, const struct zd_record *b)
+{
+	if (a->nonfinite == 0)
+		return 0;
+	if (!b || b->nonfinite == 0)
+		return 1;
+	return a->bad_unit < b->bad_unit || (a->bad_unit == b->bad_unit && a->bad_element < b->bad_element);
+}

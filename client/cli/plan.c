@@ -36,6 +36,22 @@ int zd_plan_refused(const struct zd_command *command, int code, FILE *err)
 			     zd_plan_error(code));
 }
 
+int zd_plan_answer(const struct zd_command *command, const void *options, enum zd_table_format format,
+		   struct zd_plan_model *model, zd_plan_fill *fill, FILE *out, FILE *err)
+{
+	struct zd_report *report = zd_report_new(command->name);
+	int rc;
+
+	zd_args_report(command, options, report);
+	rc = fill(options, model, report);
+	zd_plan_model_fini(model);
+	if (rc != ZD_PLAN_OK) {
+		zd_report_free(report);
+		return zd_plan_refused(command, rc, err);
+	}
+	return zd_args_finish(command, report, format, out, err);
+}
+
 int zd_cli_plan(int argc, char **argv, FILE *out, FILE *err)
 {
 	static const struct zd_command *const commands[] = {

@@ -192,8 +192,9 @@ static int add_zerod(const struct options *o, const struct zd_plan_model *m, str
 	return ZD_PLAN_OK;
 }
 
-static int fill(const struct options *o, const struct zd_plan_model *m, struct zd_report *r)
+static int fill(const void *options, const struct zd_plan_model *m, struct zd_report *r)
 {
+	const struct options *o = options;
 	bool timed = o->bandwidth > 0.0 && o->flops > 0.0;
 	int rc = add_ring(o, m->trainable, r);
 
@@ -216,7 +217,6 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 {
 	const struct options *o = options;
 	struct zd_plan_model model;
-	struct zd_report *report;
 	int rc;
 
 	if (o->grad_bytes == 3)
@@ -231,15 +231,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, o->unit_count, err);
 	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;
-	report = zd_report_new(command->name);
-	zd_args_report(command, o, report);
-	rc = fill(o, &model, report);
-	zd_plan_model_fini(&model);
-	if (rc != ZD_PLAN_OK) {
-		zd_report_free(report);
-		return zd_plan_refused(command, rc, err);
-	}
-	return zd_args_finish(command, report, (enum zd_table_format)o->format, out, err);
+	return zd_plan_answer(command, o, (enum zd_table_format)o->format, &model, fill, out, err);
 }
 
 const struct zd_command zd_plan_comm_command = {

@@ -39,6 +39,14 @@ struct zd_plan_wire_spec zd_plan_mode_wire(const struct zd_plan_mode *mode, cons
 					   unsigned accumulate, uint64_t micro_batches, uint64_t lanes,
 					   uint64_t grad_bytes);
 
+/* Fills a command's report; 0 or a formula's refusal. */
+typedef int zd_plan_fill(const void *options, const struct zd_plan_model *model, struct zd_report *report);
+
+/* The end of every command over a model: a report with the inputs, filled and
+ * written. Ends the model. Returns the exit code. */
+int zd_plan_answer(const struct zd_command *command, const void *options, enum zd_table_format format,
+		   struct zd_plan_model *model, zd_plan_fill *fill, FILE *out, FILE *err);
+
 /* A formula refused its input in a way that the options' limits did not
  * foresee: says so on `err`, and returns the exit code for it. */
 int zd_plan_refused(const struct zd_command *command, int code, FILE *err);

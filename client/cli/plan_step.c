@@ -150,8 +150,9 @@ static void add_wear(const struct options *o, const struct zd_plan_bound *bounds
 	}
 }
 
-static int fill(const struct options *o, const struct zd_plan_model *m, struct zd_report *r)
+static int fill(const void *options, const struct zd_plan_model *m, struct zd_report *r)
 {
+	const struct options *o = options;
 	struct zd_plan_bound bounds[ZD_PLAN_MODES];
 	bool chosen[ZD_PLAN_MODES];
 
@@ -180,7 +181,6 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 {
 	const struct options *o = options;
 	struct zd_plan_model model;
-	struct zd_report *report;
 	int rc;
 
 	if (o->grad_bytes == 3)
@@ -191,15 +191,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, o->unit_count, err);
 	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;
-	report = zd_report_new(command->name);
-	zd_args_report(command, o, report);
-	rc = fill(o, &model, report);
-	zd_plan_model_fini(&model);
-	if (rc != ZD_PLAN_OK) {
-		zd_report_free(report);
-		return zd_plan_refused(command, rc, err);
-	}
-	return zd_args_finish(command, report, (enum zd_table_format)o->format, out, err);
+	return zd_plan_answer(command, o, (enum zd_table_format)o->format, &model, fill, out, err);
 }
 
 const struct zd_command zd_plan_step_command = {
