@@ -13,7 +13,7 @@ for command in "${commands[@]}"; do
 done
 # The blocks of shell lines: a daemon on a free port stands for the one on the default port, a folder for the root of the system.
 daemon readme
-export ZEROCTL_ENDPOINTS=127.0.0.1:$port_readme DESTDIR=$work/root
+export ZEROCTL_ENDPOINTS=127.0.0.1:$port_readme DESTDIR=$work/system
 mapfile -t commands < <(awk '/^## /{ section = $0 } /^```/ { open = $0 == "```sh"; next } open && section == "## Run it" { sub(/ +#.*/, ""); print }' README.md)
 commands+=("cmake --install build/release" "cmake --install build/release --component runtime")
 check "the README has lines to type" test "${#commands[@]}" -ge 6
@@ -22,11 +22,11 @@ for command in "${commands[@]}"; do
 	run=${run/zerod-lm train/zerod-lm train --endpoints $ZEROCTL_ENDPOINTS}
 	case $command in
 	*systemctl*) printf 'skip %s: needs systemd as the first process; units.sh verifies what it starts\n' "$command" ;;
-	zerod\ *) check "$command" bash -c "mkdir -p '$work/root/etc/zerod' && '$bin/'${run/>\/etc/>$work\/root\/etc}" ;;
+	zerod\ *) check "$command" bash -c "mkdir -p '$work/system/etc/zerod' && '$bin/'${run/>\/etc/>$work\/system\/etc}" ;;
 	*) check "$command" bash -c "$run" ;;
 	esac
 done
-check "what was printed as the sample is a configuration" "$bin/zerod" --config "$work/root/etc/zerod/main.conf" --check-config
+check "what was printed as the sample is a configuration" "$bin/zerod" --config "$work/system/etc/zerod/main.conf" --check-config
 for command in "cmake --install build/release" "cmake --install build/release --component runtime"; do
 	check "the README says: $command" grep -qF "$command" README.md
 done

@@ -37,8 +37,8 @@ check "exposure at most 1.2" systemd-analyze security --offline=true --threshold
 if systemd-sysusers --help 2>/dev/null | grep -q -- --dry-run; then
 	check "sysusers.d parses" systemd-sysusers --dry-run --root="$tree" "$root/deploy/sysusers.d/zerod.conf"
 else
-	mkdir -p "$work/root/etc"
-	check "sysusers.d creates the user" systemd-sysusers --root="$work/root" "$root/deploy/sysusers.d/zerod.conf"
-	check "the user is there" grep -q '^zerod:.*:/var/lib/zerod:' "$work/root/etc/passwd"
+	mkdir -p "$work/system/etc"
+	check "sysusers.d creates the user" systemd-sysusers --root="$work/system" "$root/deploy/sysusers.d/zerod.conf"
+	check "the user is there" grep -q '^zerod:.*:/var/lib/zerod:' "$work/system/etc/passwd"
 fi
 exit 0
