@@ -229,22 +229,28 @@ ALWAYS struct vec grad_step(const void *ga, const void *gb, size_t i, enum zd_gr
 	return form == ZD_GRAD_BF16_1 ? a : vec_add(a, vec_bf16((const uint16_t *)gb + i));
 }
 
-/* zd_adam_element, sixteen at a time */
-ALWAYS void adam_step(uint16_t *hi, uint16_t *lo, float *m, float *v, struct vec g, const struct adam_vecs *c, int l2)
+/* zd_adam_element, sixteen at a time and in two halves: first the moments and what m is divided by ... */
+ALWAYS void adam_moments(const uint16_t *hi, const uint16_t *lo, float *m, float *v, float *root, struct vec g, const struct adam_vecs *c,
+			 int l2)
+{
+	g = vec_mul(g, c->scale);
+	if (l2)
+		g = vec_add(g, vec_mul(c->decay, master_load(hi, lo)));
+	struct vec v1 = vec_add(vec_mul(c->b2, vec_load(v)), vec_mul(vec_mul(c->omb2, g), g));
+
+	vec_store(m, vec_add(vec_mul(c->b1, vec_load(m)), vec_mul(c->omb1, g)));
+	vec_store(v, v1);
+	vec_store(root, vec_add(vec_mul(vec_sqrt(v1), c->rbc2), c->eps));
+}
+
+/* ... then the weights. */
+ALWAYS void adam_weights(uint16_t *hi, uint16_t *lo, const float *m, const float *root, const struct adam_vecs *c, int l2)
 {
 	struct vec w = master_load(hi, lo);
 
-	g = vec_mul(g, c->scale);
-	if (l2)
-		g = vec_add(g, vec_mul(c->decay, w));
-	else
+	if (!l2)
 		w = vec_sub(w, vec_mul(c->decay, w));
-	struct vec m1 = vec_add(vec_mul(c->b1, vec_load(m)), vec_mul(c->omb1, g));
-	struct vec v1 = vec_add(vec_mul(c->b2, vec_load(v)), vec_mul(vec_mul(c->omb2, g), g));
-	vec_store(m, m1);
-	vec_store(v, v1);
-	struct vec root = vec_add(vec_mul(vec_sqrt(v1), c->rbc2), c->eps);
-	master_store(hi, lo, vec_sub(w, vec_mul(c->step, vec_div(m1, root))));
+	master_store(hi, lo, vec_sub(w, vec_mul(c->step, vec_div(vec_load(m), vec_load(root)))));
 }
 
 ALWAYS void adam_ahead(const uint16_t *hi, const uint16_t *lo, const float *m, const float *v, const void *ga, const void *gb, size_t i,
@@ -261,6 +267,10 @@ ALWAYS void adam_ahead(const uint16_t *hi, const uint16_t *lo, const float *m, c
 		ahead((const uint16_t *)gb + i);
 }
 
+/* The halves take turns over a stretch of the planes that stays in the first-level cache.  In one loop the square root and the division
+ * of an element form a chain that fills the scheduler of some processors: 1.2 times slower on AMD Zen 1. */
+#define ADAM_STRETCH ((size_t)256)
+
 ALWAYS void adam_loop(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n,
 		      const struct zd_adam_consts *consts, enum zd_grad_form form, int l2)
 {
@@ -269,15 +279,25 @@ ALWAYS void adam_loop(uint16_t *hi, uint16_t *lo, float *m, float *v, const void
 		.omb1 = vec_set1(consts->omb1),	  .omb2 = vec_set1(consts->omb2), .rbc2 = vec_set1(consts->rbc2),
 		.eps = vec_set1(consts->eps),	  .step = vec_set1(consts->step), .decay = vec_set1(l2 ? consts->wd : consts->lrwd),
 	};
+	_Alignas(64) float root[ADAM_STRETCH];
 	size_t i = 0;
 
-	for (; i + 2 * STEP <= n; i += 2 * STEP) {
-		adam_ahead(hi, lo, m, v, ga, gb, i, form);
-		adam_step(hi + i, lo + i, m + i, v + i, grad_step(ga, gb, i, form), &c, l2);
-		adam_step(hi + i + STEP, lo + i + STEP, m + i + STEP, v + i + STEP, grad_step(ga, gb, i + STEP, form), &c, l2);
+	while (n - i >= STEP) {
+		size_t k = 0, end = n - i < ADAM_STRETCH ? (n - i) / STEP * STEP : ADAM_STRETCH;
+
+		for (; k + 2 * STEP <= end; k += 2 * STEP) {
+			size_t a = i + k, b = a + STEP;
+
+			adam_ahead(hi, lo, m, v, ga, gb, a, form);
+			adam_moments(hi + a, lo + a, m + a, v + a, root + k, grad_step(ga, gb, a, form), &c, l2);
+			adam_moments(hi + b, lo + b, m + b, v + b, root + k + STEP, grad_step(ga, gb, b, form), &c, l2);
+		}
+		if (k < end)
+			adam_moments(hi + i + k, lo + i + k, m + i + k, v + i + k, root + k, grad_step(ga, gb, i + k, form), &c, l2);
+		for (k = 0; k < end; k += STEP)
+			adam_weights(hi + i + k, lo + i + k, m + i + k, root + k, &c, l2);
+		i += end;
 	}
-	for (; i + STEP <= n; i += STEP)
-		adam_step(hi + i, lo + i, m + i, v + i, grad_step(ga, gb, i, form), &c, l2);
 	for (; i < n; i++)
 		zd_adam_at(hi, lo, m, v, ga, gb, i, consts, form, l2);
 }
