@@ -9,4 +9,7 @@
 
 uint32_t zd_crc32c(uint32_t crc, const void *data, size_t len);
 
+/* The same without ISA-L, for builds with -DZD_ISAL=OFF.  portable: also without SSE4.2 and PCLMULQDQ, as on a processor that lacks them. */
+uint32_t zd_crc32c_plain(uint32_t crc, const void *data, size_t len, int portable);
+
 #endif

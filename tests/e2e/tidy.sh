@@ -43,7 +43,7 @@ libc='mem(cpy|move|set|cmp|chr)|str(len|cmp|ncmp|chr|nlen|spn|cspn|rchr)|v?snpri
 lib() { find "$build" -name "$1" | head -n 1; }
 only "core links proto's wire code and string functions only" "$libc|zd_[a-z0-9_]*" "$(lib libzd_core.a)"
 nothing "core calls nothing of the other parts" "$(undefined "$(lib libzd_core.a)" | grep -E '^zd_' | grep -vxFf <(nm --defined-only "$(lib libzd_wire.a)" | awk 'NF == 3 { print $3 }'))"
-only "wire code links string functions, ISA-L's CRC and protobuf-c only" "$libc|crc32_iscsi|protobuf_c_[a-z_]*" "$(lib libzd_wire.a)"
+only "wire code links string functions, ISA-L's CRC and protobuf-c only" "$libc|crc32_iscsi|__cpu_(model|indicator_init|features2)|zd_crc32c_plain|protobuf_c_[a-z_]*" "$(lib libzd_wire.a)"
 only "kernels link libm only" "$libc|sqrtf?|powf?|fmaf?|zd_assert_failed|__cpu_(model|indicator_init|features2)|zd_[a-z0-9_]*" "$(lib libzd_kernel.a)"
 nothing "the store knows no libuv" "$(undefined "$(lib libzd_store.a)" | grep -E '^uv_')"
 shared=$(find "$build" -name 'libzerod.so' | head -n 1)

@@ -10,7 +10,6 @@
 
 #include "proto/assert.h"
 #include "proto/codec.h"
-#include "proto/crc32c.h"
 #include "proto/wire.h"
 #include "tests/fuzz/vectors.h"
 
@@ -304,32 +303,6 @@ static void test_ballots(void **state)
 	}
 }
 
-static void test_crc32c(void **state)
-{
-	/* RFC 3720, appendix B.4, and the check value of the catalogue of parametrised CRC algorithms. */
-	uint8_t zeros[32] = {0}, ones[32], up[32], down[32];
-	uint8_t *big = malloc(100003);
-
-	(void)state;
-	memset(ones, 0xff, sizeof(ones));
-	for (uint8_t i = 0; i < 32; i++) {
-		up[i] = i;
-		down[i] = (uint8_t)(31 - i);
-	}
-	assert_int_equal(zd_crc32c(0, "123456789", 9), 0xe3069283);
-	assert_int_equal(zd_crc32c(0, zeros, 32), 0x8a9136aa);
-	assert_int_equal(zd_crc32c(0, ones, 32), 0x62a8ab43);
-	assert_int_equal(zd_crc32c(0, up, 32), 0x46dd794e);
-	assert_int_equal(zd_crc32c(0, down, 32), 0x113fdb5c);
-	assert_int_equal(zd_crc32c(0, "", 0), 0);
-	assert_int_equal(zd_crc32c(0xe3069283, NULL, 0), 0xe3069283);
-	for (size_t i = 0; i < 100003; i++)
-		big[i] = zd_vector_byte(1, i);
-	for (size_t cut = 0; cut < 100003; cut += 997)
-		assert_int_equal(zd_crc32c(zd_crc32c(0, big, cut), big + cut, 100003 - cut), zd_crc32c(0, big, 100003));
-	free(big);
-}
-
 static void test_errors(void **state)
 {
 	(void)state;
@@ -357,7 +330,6 @@ int main(void)
 		cmocka_unit_test(test_unknown_type),
 		cmocka_unit_test(test_payload_lengths),
 		cmocka_unit_test(test_ballots),
-		cmocka_unit_test(test_crc32c),
 		cmocka_unit_test(test_errors),
 	};
 
