@@ -42,43 +42,56 @@ static int check_files(const struct zd_lm_options *o, char *detail, size_t size)
 	return 0;
 }
 
+/* One unit at a time is gathered for the forward passes. */
 struct sampling {
 	struct zd_lm_state *state;
 	uint32_t held; /* unit that is gathered, or none */
+	int failure;   /* enum zd_lm_failure of a unit that did not come; the state has the words */
 };
+
+static int release_last(struct sampling *s)
+{
+	uint32_t unit = s->held;
+	s->held = UINT32_MAX;
+	return unit == UINT32_MAX ? 0 : s->state->ops->release(s->state, unit, 0);
+}
 
 static const uint16_t *sample_weights(void *user, size_t unit)
 {
 	struct sampling *s = user;
 	const uint16_t *w = NULL;
-	if (s->held != UINT32_MAX && s->state->ops->release(s->state, s->held, 1))
+	s->failure = release_last(s);
+	if (!s->failure)
+		s->failure = s->state->ops->gather(s->state, (uint32_t)unit, 0, &w);
+	if (s->failure)
 		return NULL;
 	s->held = (uint32_t)unit;
-	if (s->state->ops->gather(s->state, (uint32_t)unit, 0, &w)) {
-		s->held = UINT32_MAX;
-		return NULL;
-	}
 	return w;
 }
 
 /* Text the model writes; 0 or enum zd_lm_failure. */
-static int sample(struct zd_lm_state *state, uint8_t *out)
+static int sample(struct zd_lm_state *state, struct zd_lm_report *report, uint8_t *out)
 {
 	const struct zd_lm_options *o = state->options;
 	static const uint8_t prompt[] = "The ";
-	struct sampling sampling = {state, UINT32_MAX};
+	struct sampling sampling = {state, UINT32_MAX, 0};
 	struct zd_lm_sample how = {.prompt = prompt,
 				   .prompt_bytes = sizeof prompt - 1,
 				   .temperature = 0.7,
 				   .seed = o->seed,
 				   .weights = sample_weights,
 				   .user = &sampling};
-	int rc = o->command == ZD_LM_TRAIN && o->stage != 0 && o->stage != 3 ? state->ops->begin(state) : 0;
-	if (!rc && zd_lm_sample(&o->model, &how, out, o->sample, state->detail, sizeof state->detail) < 0)
-		rc = ZD_LM_FAILED;
-	if (sampling.held != UINT32_MAX && state->ops->release(state, sampling.held, 1))
-		rc = rc ? rc : ZD_LM_FAILED;
-	return rc;
+	char text[256];
+	zd_lm_report_sample_begin(report, state);
+	int rc = state->ops->generate(state, (int)o->sample_hold);
+	if (!rc && zd_lm_sample(&o->model, &how, out, o->sample, text, sizeof text) < 0) {
+		rc = sampling.failure ? sampling.failure : ZD_LM_FAILED;
+		if (!sampling.failure)
+			snprintf(state->detail, sizeof state->detail, "%s", text);
+	}
+	int last = release_last(&sampling);
+	zd_lm_report_sample_end(report, state);
+	return rc ? rc : last;
 }
 
 static int write_result(struct zd_lm_state *state, const char *digest)
@@ -104,7 +117,9 @@ static int run(struct zd_lm_state *state, struct zd_lm_report *report)
 		rc = zd_lm_state_digest(state, digest);
 	if (!rc && o->launch.rank == 0 && o->sample) {
 		text = malloc(o->sample);
-		rc = text ? sample(state, text) : ZD_LM_FAILED;
+		rc = text ? sample(state, report, text) : ZD_LM_FAILED;
+		if (!text)
+			snprintf(state->detail, sizeof state->detail, "--sample: no memory for %u bytes; choose fewer", o->sample);
 	}
 	if (!rc && o->result && o->launch.rank == 0)
 		rc = write_result(state, digest);

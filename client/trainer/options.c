@@ -31,7 +31,7 @@ static const char doc[] =
 enum key {
 	K_ENDPOINTS = 256, K_JOB, K_TEXT, K_STAGE, K_RESHARD, K_MICRO, K_ACCUMULATE, K_STEPS, K_SEED, K_CODEC, K_LAYERS, K_DIM, K_HEADS,
 	K_CONTEXT, K_BATCH, K_RECOMPUTE, K_LR, K_FLOOR, K_WARMUP, K_DECAY, K_BETA1, K_BETA2, K_EPS, K_NORM, K_OPTIMIZER, K_GATHER, K_PREFETCH,
-	K_LEASE, K_TIMEOUT, K_SAMPLE, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH,
+	K_LEASE, K_TIMEOUT, K_SAMPLE, K_SAMPLE_WEIGHTS, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH,
 };
 
 static const struct argp_option table[] = {
@@ -75,6 +75,9 @@ static const struct argp_option table[] = {
 	{"recompute", K_RECOMPUTE, NULL, 0, "keep block inputs only, compute the rest again in backward", 0},
 	{NULL, 0, NULL, 0, "Output", 5},
 	{"sample", K_SAMPLE, "BYTES", 0, "text to generate at the end (0)", 0},
+	{"sample-weights", K_SAMPLE_WEIGHTS, "hold|fetch", 0,
+	 "stage 3: fetch all weights once and hold them while sampling, beyond --gather-bytes, or keep to that bound and fetch them all for each byte (hold)",
+	 0},
 	{"result", K_RESULT, "FILE", 0, "write the SHA-256 of the final weights there", 0},
 	{"json", K_JSON, NULL, 0, "one JSON object per step and one at the end, on standard output", 0},
 	{"progress", K_PROGRESS, "auto|always|never", 0, "progress line (auto: on a terminal, rank 0)", 0},
@@ -191,9 +194,10 @@ static int parse_sharding(struct zd_lm_options *o, int key, char *arg, struct ar
 
 static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp_state *s)
 {
-	static const char *const progresses[] = {"auto", "never", "always", NULL};
+	static const char *const progresses[] = {"auto", "never", "always", NULL}, *const sample_weights[] = {"fetch", "hold", NULL};
 	switch (key) {
 	case K_SAMPLE: o->sample = (uint32_t)whole(s, "sample", arg, 0, 1000000); return 1;
+	case K_SAMPLE_WEIGHTS: o->sample_hold = (uint32_t)word(s, "sample-weights", arg, sample_weights); return 1;
 	case K_RESULT: o->result = arg; return 1;
 	case K_JSON: o->json = 1; return 1;
 	case K_PROGRESS: o->progress = word(s, "progress", arg, progresses) - 1; return 1;
@@ -238,6 +242,7 @@ static void defaults(struct zd_lm_options *o)
 		.prefetch = 1,
 		.lease_ms = 10000,
 		.timeout_ms = 60000,
+		.sample_hold = 1,
 		.progress = -1,
 	};
 }

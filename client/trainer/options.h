@@ -32,6 +32,7 @@ struct zd_lm_options {
 	uint32_t prefetch;
 	uint32_t lease_ms, timeout_ms;
 	uint32_t sample;	     /* bytes of text to generate at the end */
+	uint32_t sample_hold;	     /* stage 3: with all weights held, else fetched for each byte */
 	const char *result;	     /* file for the digest */
 	int json;
 	int progress;		     /* -1 on a terminal only, 0 never, 1 always */

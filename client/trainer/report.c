@@ -3,10 +3,29 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A progress line is on the terminal, without its end. */
+static volatile sig_atomic_t line_open;
+
+/* Ends the progress line, so that the shell's prompt has a line of its own, and lets the signal do what it does without us. */
+static void end_line(int signal_number)
+{
+	if (line_open && write(STDERR_FILENO, "\n", 1) < 0)
+		line_open = 0;
+	raise(signal_number); /* SA_RESETHAND: the default is back */
+}
+
+static void end_line_on(int signal_number)
+{
+	struct sigaction now, handler = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};
+	if (sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+		(void)sigaction(signal_number, &handler, NULL);
+}
 
 static double now_s(void)
 {
@@ -20,6 +39,10 @@ void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *opti
 	*r = (struct zd_lm_report){.options = options};
 	r->live = options->progress == 1 || (options->progress == -1 && options->launch.rank == 0 && isatty(STDERR_FILENO));
 	r->start_s = r->last_s = now_s();
+	if (r->live && isatty(STDERR_FILENO)) {
+		end_line_on(SIGINT);
+		end_line_on(SIGTERM);
+	}
 }
 
 static double tokens(const struct zd_lm_options *o)
@@ -53,6 +76,7 @@ static void live_line(const struct zd_lm_options *o, const struct zd_lm_round *r
 		snprintf(moved, sizeof moved, "  pushed %.0f MB  fetched %.0f MB", (double)st->payload_sent / 1e6,
 			 (double)st->payload_received / 1e6);
 	snprintf(line, sizeof line, "step %" PRIu64 "/%u  loss %.4f  %.0f tokens/s%s", round->round, o->steps, round->loss, rate, moved);
+	line_open = 1;
 	fprintf(stderr, "\r%-79s", line);
 }
 
@@ -85,6 +109,31 @@ void zd_lm_report_clear(struct zd_lm_report *r)
 {
 	if (r->live && r->rounds)
 		fputc('\n', stderr);
+	line_open = 0;
+}
+
+static uint64_t fetched(const struct zd_lm_state *state)
+{
+	struct zerod_stats st;
+	state->ops->stats((struct zd_lm_state *)state, &st);
+	return st.payload_received;
+}
+
+void zd_lm_report_sample_begin(struct zd_lm_report *r, const struct zd_lm_state *state)
+{
+	r->sample_fetched = fetched(state);
+}
+
+void zd_lm_report_sample_end(struct zd_lm_report *r, const struct zd_lm_state *state)
+{
+	r->sample_fetched = fetched(state) - r->sample_fetched;
+}
+
+/* Weights that were in this process at once at most, whoever counted them. */
+static uint64_t resident_max(const struct zd_lm_state *state, const struct zerod_stats *st)
+{
+	uint64_t beyond = state->beyond_bytes ? state->beyond_bytes + st->gathered_bytes : 0;
+	return beyond > st->gathered_bytes_max ? beyond : st->gathered_bytes_max;
 }
 
 static void print_sample(const uint8_t *sample, size_t len)
@@ -92,6 +141,21 @@ static void print_sample(const uint8_t *sample, size_t len)
 	puts("sample:");
 	for (size_t i = 0; i < len; i++)
 		putchar(sample[i] == '\n' || (sample[i] >= 32 && sample[i] < 127) ? sample[i] : '?');
+	putchar('\n');
+}
+
+static void print_traffic(const struct zd_lm_report *r, const struct zd_lm_state *state, const struct zerod_stats *st)
+{
+	double mb = 1e-6;
+	printf("pushed %.2f MB, fetched %.2f MB; weights resident at most %.2f MB, bound %.2f MB, model %.2f MB\n", mb * (double)st->payload_sent,
+	       mb * (double)st->payload_received, mb * (double)st->gathered_bytes_max, mb * (double)st->gather_bytes_limit,
+	       mb * 2 * (double)state->numel_sum);
+	if (!r->options->sample || r->options->launch.rank != 0 || r->options->stage == 0)
+		return;
+	printf("the sample fetched %.2f MB of that", mb * (double)r->sample_fetched);
+	if (state->beyond_bytes)
+		printf(" and held all weights at once, %.2f MB beyond the bound (--sample-weights=fetch keeps to it)",
+		       mb * (double)state->beyond_bytes);
 	putchar('\n');
 }
 
@@ -107,10 +171,7 @@ static void text_end(const struct zd_lm_report *r, const struct zd_lm_state *sta
 	if (r->skipped)
 		printf("skipped %" PRIu64 " steps with gradients that were not finite\n", r->skipped);
 	if (r->options->command == ZD_LM_TRAIN)
-		printf("pushed %.1f MB, fetched %.1f MB; weights resident at most %" PRIu64 " bytes, bound %" PRIu64 " bytes, model %" PRIu64
-		       " bytes\n",
-		       (double)st->payload_sent / 1e6, (double)st->payload_received / 1e6, st->gathered_bytes_max, st->gather_bytes_limit,
-		       2 * state->numel_sum);
+		print_traffic(r, state, st);
 	if (sample_len)
 		print_sample(sample, sample_len);
 	if (digest)
@@ -120,7 +181,7 @@ static void text_end(const struct zd_lm_report *r, const struct zd_lm_state *sta
 void zd_lm_report_end(struct zd_lm_report *r, const struct zd_lm_state *state, const char *digest, const uint8_t *sample, size_t sample_len)
 {
 	struct zerod_stats st;
-	((struct zd_lm_state *)state)->ops->stats((struct zd_lm_state *)state, &st);
+	state->ops->stats((struct zd_lm_state *)state, &st);
 	if (!r->options->json) {
 		text_end(r, state, &st, digest, sample, sample_len);
 		return;
@@ -130,12 +191,13 @@ void zd_lm_report_end(struct zd_lm_report *r, const struct zd_lm_state *state, c
 		text[i] = sample[i] == '\n' || (sample[i] >= 32 && sample[i] < 127) ? (char)sample[i] : '?';
 	if (text)
 		text[sample_len] = 0;
-	json_line(json_pack("{s:b, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:s?}", "done", 1, "rounds",
+	json_line(json_pack("{s:b, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:s?}", "done", 1, "rounds",
 			    (json_int_t)state->progress.round, "step", (json_int_t)state->progress.step, "first_loss", r->first_loss, "last_loss",
 			    r->last_loss, "params", (json_int_t)state->numel_sum, "pushed_bytes", (json_int_t)st.payload_sent, "fetched_bytes",
 			    (json_int_t)st.payload_received, "wire_sent_bytes", (json_int_t)st.wire_sent, "wire_received_bytes",
-			    (json_int_t)st.wire_received, "resident_bytes_max", (json_int_t)st.gathered_bytes_max, "resident_bytes_limit",
-			    (json_int_t)st.gather_bytes_limit, "skipped", (json_int_t)r->skipped, "redos", (json_int_t)st.redos, "sample",
+			    (json_int_t)st.wire_received, "resident_bytes_max", (json_int_t)resident_max(state, &st), "resident_bytes_limit",
+			    (json_int_t)st.gather_bytes_limit, "sample_fetched_bytes", (json_int_t)r->sample_fetched, "sample_beyond_bytes",
+			    (json_int_t)state->beyond_bytes, "skipped", (json_int_t)r->skipped, "redos", (json_int_t)st.redos, "sample",
 			    sample_len ? text : NULL, "sha256", digest));
 	free(text);
 }

@@ -12,6 +12,7 @@ struct zd_lm_report {
 	uint64_t rounds;
 	double first_loss, last_loss;
 	uint64_t skipped;
+	uint64_t sample_fetched; /* bytes */
 };
 
 void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *options);
@@ -19,6 +20,9 @@ void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *opti
 void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round);
 /* Ends the progress line before other output. */
 void zd_lm_report_clear(struct zd_lm_report *r);
+/* Around the generation of a text: what that costs beyond training. */
+void zd_lm_report_sample_begin(struct zd_lm_report *r, const struct zd_lm_state *state);
+void zd_lm_report_sample_end(struct zd_lm_report *r, const struct zd_lm_state *state);
 /* The summary; digest and sample may be NULL. */
 void zd_lm_report_end(struct zd_lm_report *r, const struct zd_lm_state *state, const char *digest, const uint8_t *sample, size_t sample_len);
 

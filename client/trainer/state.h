@@ -35,6 +35,9 @@ struct zd_lm_state_ops {
 	/* The gradient (fp32, numel elements) of unit u that `rank` computed in micro-batch `micro`; copied before it returns. */
 	int (*push)(struct zd_lm_state *, uint32_t u, uint32_t rank, uint32_t micro, const float *grad);
 	int (*step)(struct zd_lm_state *, const struct zerod_hyper *, struct zerod_step_result *);
+	/* Training is over and a text is to be generated: from here on forward passes only.  hold: fetch each unit once and keep all of them until
+	 * free, beyond the bound on gathered weights where that is less; else unit by unit, as in training. */
+	int (*generate)(struct zd_lm_state *, int hold);
 	/* fp32 master weights of unit u. */
 	int (*master)(struct zd_lm_state *, uint32_t u, float *ret_weights);
 	void (*stats)(struct zd_lm_state *, struct zerod_stats *);
@@ -48,6 +51,7 @@ struct zd_lm_state {
 	uint32_t units;
 	uint64_t *numel;     /* per unit */
 	uint64_t numel_max, numel_sum;
+	uint64_t beyond_bytes; /* bf16 weights in memory of this process that the client does not count */
 	char detail[1024];
 };
 

@@ -8,6 +8,9 @@
  *   2      all at the start of a round, kept           the same
  *   1      all at the start of a round, kept           kept here, pushed at the end of the round
  *
+ * A text at the end needs all weights for each of its bytes.  They are fetched once and held: within the bound on gathered weights if they fit,
+ * else in memory beyond it, which zd_lm_state.beyond_bytes says.  Who has no such memory fetches them for each byte.
+ *
  * A push borrows its buffer until every lane has counted it: two buffers of the largest unit take turns, so that one is filled while
  * the other is on its way.  Stage 1 has its own memory for everything.
  */
@@ -38,6 +41,10 @@ struct daemon_state {
 	uint32_t wire_micro; /* micro-batches that are sent: 1 if they are added up here */
 	struct zd_lm_kept kept; /* stage 1 */
 	uint32_t *held;		/* per unit: gathers without their release, left behind when a step fails half way */
+	/* for a text */
+	int all_held;	 /* every unit is gathered and stays so */
+	uint16_t *copy;	 /* all units, one behind the other, beyond the bound */
+	uint32_t *cycle; /* units in the order of forward passes, from the second one on: what is gathered after the first */
 };
 
 static struct daemon_state *self(struct zd_lm_state *s)
@@ -109,15 +116,27 @@ static int gather(struct zd_lm_state *s, uint32_t u, int backward, const uint16_
 {
 	struct daemon_state *d = self(s);
 	(void)backward;
-	if (s->options->stage == 3)
-		return gather_held(d, u, ret_weights);
-	*ret_weights = zerod_weights(d->client, u);
-	return 0;
+	if (d->copy) {
+		*ret_weights = d->copy;
+		for (uint32_t before = 0; before < u; before++)
+			*ret_weights += s->numel[before];
+		return 0;
+	}
+	if (s->options->stage != 3 || d->all_held) {
+		*ret_weights = zerod_weights(d->client, u);
+		return 0;
+	}
+	int rc = gather_held(d, u, ret_weights);
+	if (!rc && u == 0 && d->cycle) {
+		int status = zerod_plan_gathers(d->client, d->cycle, s->units);
+		rc = status ? failed(d, status) : 0;
+	}
+	return rc;
 }
 
 static int release(struct zd_lm_state *s, uint32_t u, int backward)
 {
-	if (s->options->stage != 3)
+	if (s->options->stage != 3 || self(s)->copy || self(s)->all_held)
 		return 0;
 	return release_held(self(s), u, !backward && !s->options->reshard);
 }
@@ -197,6 +216,52 @@ static int step(struct zd_lm_state *s, const struct zerod_hyper *hyper, struct z
 	return status ? failed(d, status) : release_all(d);
 }
 
+/* All weights in memory of our own. */
+static int copy_all(struct daemon_state *d)
+{
+	uint64_t at = 0;
+	uint16_t *copy = malloc(d->base.numel_sum * sizeof *copy);
+	int status = copy ? 0 : ZEROD_ERR_MEMORY;
+	for (uint32_t u = 0; u < d->base.units && !status; u++) {
+		status = zerod_fetch_weights(d->client, u, copy + at);
+		at += d->base.numel[u];
+	}
+	if (!status) {
+		d->copy = copy;
+		d->base.beyond_bytes = d->base.numel_sum * sizeof *copy;
+		return 0;
+	}
+	free(copy);
+	if (status != ZEROD_ERR_MEMORY)
+		return failed(d, status);
+	snprintf(d->base.detail, sizeof d->base.detail,
+		 "--sample: no memory for the %llu bytes of all weights; --sample-weights=fetch needs no more than training does",
+		 (unsigned long long)(d->base.numel_sum * sizeof *copy));
+	return ZD_LM_FAILED;
+}
+
+static int generate(struct zd_lm_state *s, int hold)
+{
+	struct daemon_state *d = self(s);
+	struct zerod_stats st;
+	const uint16_t *w;
+	int rc = 0;
+	if (s->options->stage != 3)
+		return begin(s);
+	if (!hold) {
+		d->cycle = malloc(s->units * sizeof *d->cycle);
+		for (uint32_t u = 0; d->cycle && u < s->units; u++)
+			d->cycle[u] = (u + 1) % s->units;
+		return d->cycle ? 0 : failed(d, ZEROD_ERR_MEMORY);
+	}
+	if (zerod_stats(d->client, &st) || 2 * s->numel_sum > st.gather_bytes_limit)
+		return copy_all(d);
+	for (uint32_t u = 0; u < s->units && !rc; u++)
+		rc = gather_held(d, u, &w);
+	d->all_held = !rc;
+	return rc;
+}
+
 static int master(struct zd_lm_state *s, uint32_t u, float *ret_weights)
 {
 	int status = zerod_fetch_master(self(s)->client, u, ret_weights);
@@ -219,11 +284,13 @@ static void free_state(struct zd_lm_state *s)
 	}
 	zd_lm_kept_fini(&d->kept);
 	free(d->held);
+	free(d->copy);
+	free(d->cycle);
 	zd_lm_state_fini(s);
 	free(d);
 }
 
-static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, master, stats, free_state};
+static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, generate, master, stats, free_state};
 
 /* Rank 0 loads the initial weights, if no earlier launch has; the others' first gather waits for it. */
 static int load_initial(struct daemon_state *d)

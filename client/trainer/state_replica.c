@@ -77,6 +77,13 @@ static int step(struct zd_lm_state *s, const struct zerod_hyper *hyper, struct z
 	return status ? failed(r, status) : 0;
 }
 
+static int generate(struct zd_lm_state *s, int hold)
+{
+	(void)s;
+	(void)hold; /* all weights are here anyway */
+	return 0;
+}
+
 static int master(struct zd_lm_state *s, uint32_t u, float *ret_weights)
 {
 	zd_lm_planes_master(&self(s)->planes, u, ret_weights);
@@ -101,7 +108,7 @@ static void free_state(struct zd_lm_state *s)
 	free(r);
 }
 
-static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, master, stats, free_state};
+static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, generate, master, stats, free_state};
 
 struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *o, char *detail, size_t size)
 {

@@ -90,4 +90,34 @@ check "the bound is less than the model ($limit of $((2 * params)) bytes)" test 
 pushed=$(field "$work/rank0.json" pushed_bytes)
 # Initial weights are fp32, once, from rank 0.
 equal "rank 0 pushes 2 bytes per parameter and step, and loads 4 once" "$((6 * 2 * params + 4 * params))" "$pushed"
+
+# ---- a text at the end: all weights are needed for each of its bytes
+model=$((2 * params)) bytes=40
+largest=$((2 * (12 * 64 * 64 + 13 * 64))) # a block
+sample() { # ENDPOINTS options: leaves the sample's figures
+	train "$1" 1 --sample "$bytes" "${@:2}"
+	fetched=$(field "$work/rank0.json" sample_fetched_bytes) beyond=$(field "$work/rank0.json" sample_beyond_bytes)
+	max=$(field "$work/rank0.json" resident_bytes_max) limit=$(field "$work/rank0.json" resident_bytes_limit)
+	text_of=$(sed -n 's/.*"sample":"\(.*\)","sha256".*/\1/p' "$work/rank0.json")
+}
+sample "$one,$three"
+want=$text_of
+# Some of a unit may be on its way from before.
+check "it fetches the weights once ($fetched of $model bytes)" test "$fetched" -ge $((model - largest)) -a "$fetched" -le $((model + largest))
+equal "all of them are held, and said to be" "$model" "$beyond"
+check "they count as resident ($max bytes)" test "$max" -ge "$model" -a "$limit" -lt "$model"
+sample "$one,$three" --sample-weights fetch
+equal "fetched for each byte, it is the same text" "$want" "$text_of"
+check "and costs the model for each byte ($fetched bytes)" test "$fetched" -ge $(((bytes - 1) * model)) -a "$fetched" -le $(((bytes + 1) * model))
+check "but nothing beyond the bound ($max of $limit bytes)" test "$beyond" -eq 0 -a "$max" -le "$limit"
+sample "$one,$three" --gather-bytes "$model"
+equal "where the bound allows it, it is the same text" "$want" "$text_of"
+check "fetched once within the bound ($fetched bytes, $max of $limit)" test "$fetched" -le "$model" -a "$beyond" -eq 0 -a "$max" -le "$limit"
+for options in "--stage 3 --reshard-after-forward no" "--stage 2" "--stage 0"; do
+	sample "$one,$three" $options
+	equal "$options: the same text" "$want" "$text_of"
+	check "$options: at most one more fetch ($fetched bytes)" test "$fetched" -le "$model" -a "$beyond" -eq 0
+done
+expect "an unknown way to hold weights" 2 '--sample-weights: expected one of fetch, hold; found .all' \
+	"$bin/zerod-lm" train "${small[@]}" --endpoints "$one" --sample-weights all
 exit 0
