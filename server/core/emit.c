@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/assert.h"
+#include "proto/text.h"
 #include "server/core/state.h"
 
 static struct zd_action *add(struct zd_core *core, enum zd_action_type type)
@@ -170,8 +171,10 @@ void zd_emit_error(struct zd_core *core, struct zd_conn *c, uint64_t stream, int
 		m.rank = about.rank;
 	}
 	zd_emit(core, c, ZD_MSG_ERROR, stream, &m.base);
-	zd_emit_log(core, level, "event=error code=%s peer=%s job=%s text=\"%s\"", zd_err_name(code), c->peer,
-		    j ? j->spec.name : "-", core->text2);
+	char quoted[ZD_TEXT_QUOTED];
+
+	zd_emit_log(core, level, "event=error code=%s peer=%s job=%s text=%s", zd_err_name(code), c->peer, j ? j->spec.name : "-",
+		    zd_text_quote(quoted, sizeof quoted, core->text2));
 	if (zd_err_class(code) == ZD_ERR_CLASS_CLOSE)
 		zd_emit_close(core, c, 1);
 }

@@ -176,6 +176,9 @@ static void refuse_low(struct zd_core *core, struct zd_conn *c, const struct zd_
 	zd_emit_aborted(core, c, m->stream, m->ballot, over ? j->ended_code : ZD_ERR_BALLOT_LOW, NULL, 0, core->text);
 }
 
+/* The way out for a launch that is not the one of the epoch. */
+#define NEXT_LAUNCH "start all ranks with epoch %llu (zerod_options.epoch, zerod-lm --epoch), or drop the job (zeroctl --yes job drop %s)"
+
 /* What must hold for a rank, world and launch within one epoch: 0, else an error was sent. */
 static int check_epoch(struct zd_core *core, struct zd_conn *c, const struct zd_job *j, const struct zd_join *m)
 {
@@ -187,20 +190,20 @@ static int check_epoch(struct zd_core *core, struct zd_conn *c, const struct zd_
 		return 0;
 	if (m->launch != j->launch) {
 		zd_emit_error(core, c, m->stream, ZD_ERR_LAUNCH_DIFFERS, about,
-			      "epoch %llu belongs to launch %016llx, rank %u comes from launch %016llx: give every launch an epoch of its own", epoch,
-			      (unsigned long long)j->launch, m->rank, (unsigned long long)m->launch);
+			      "epoch %llu belongs to launch %016llx, rank %u comes from launch %016llx: " NEXT_LAUNCH, epoch,
+			      (unsigned long long)j->launch, m->rank, (unsigned long long)m->launch, epoch + 1, j->spec.name);
 		return -1;
 	}
 	if (m->world != j->world) {
 		zd_emit_error(core, c, m->stream, ZD_ERR_WORLD_DIFFERS, about,
-			      "rank %u says %u workers, epoch %llu has %u: start a higher epoch to change their number", m->rank, m->world, epoch,
-			      j->world);
+			      "rank %u says %u workers, epoch %llu has %u: if their number is to change, " NEXT_LAUNCH, m->rank, m->world, epoch,
+			      j->world, epoch + 1, j->spec.name);
 		return -1;
 	}
 	if (w->known && w->process != m->process) {
 		zd_emit_error(core, c, m->stream, ZD_ERR_RANK_TAKEN, about,
-			      "rank %u of epoch %llu is process %016llx, this is process %016llx: a restarted worker needs a higher epoch", m->rank,
-			      epoch, (unsigned long long)w->process, (unsigned long long)m->process);
+			      "rank %u of epoch %llu is process %016llx, this is process %016llx: if no two workers were given one rank, " NEXT_LAUNCH,
+			      m->rank, epoch, (unsigned long long)w->process, (unsigned long long)m->process, epoch + 1, j->spec.name);
 		return -1;
 	}
 	if (w->known && (w->conn.slot != c->slot || w->conn.gen != c->gen) &&

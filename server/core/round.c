@@ -136,9 +136,11 @@ void zd_round_end(struct zd_core *core, struct zd_job *j, int code, const uint32
 	j->ended = 1;
 	j->ended_code = code;
 	zd_text_fail(0, j->ended_text, sizeof j->ended_text, "%s", text);
-	zd_emit_log(core, ZD_LOG_WARNING, "event=aborted job=%s round=%llu ballot=%llu.%u code=%s text=\"%s\"", j->spec.name,
+	char quoted[ZD_TEXT_QUOTED];
+
+	zd_emit_log(core, ZD_LOG_WARNING, "event=aborted job=%s round=%llu ballot=%llu.%u code=%s text=%s", j->spec.name,
 		    (unsigned long long)(j->decided + 1), (unsigned long long)j->promise.epoch, j->promise.attempt, zd_err_name(code),
-		    j->ended_text);
+		    zd_text_quote(quoted, sizeof quoted, j->ended_text));
 	for (uint32_t i = j->conns; i != ZD_NONE; i = core->conn[i].job_next)
 		if (core->conn[i].joined)
 			zd_emit_aborted(core, &core->conn[i], 0, j->promise, code, missing, missing_count, j->ended_text);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/assert.h"
+#include "proto/text.h"
 #include "server/shell/check.h"
 #include "server/shell/door.h"
 #include "server/shell/lane.h"
@@ -151,7 +152,7 @@ static void log_mistakes(const struct zd_conf_errors *errors)
 
 	memcpy(copy, errors->text, sizeof(copy));
 	for (line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-		zd_log(ZD_LOG_ERROR, "event=reload-refused text=%s", zd_log_quote(quoted, sizeof(quoted), line));
+		zd_log(ZD_LOG_ERROR, "event=reload-refused text=%s", zd_text_quote(quoted, sizeof(quoted), line));
 }
 
 static void reload(struct zd_daemon *d)

@@ -104,7 +104,7 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct guest *g, int er
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	zd_log(ZD_LOG_NOTICE, "event=refused peer=%s error=%s text=%s", g->peer, zd_err_name(err),
-	       zd_log_quote(quoted, sizeof(quoted), text));
+	       zd_text_quote(quoted, sizeof(quoted), text));
 	msg.code = (uint32_t)err;
 	msg.text = text;
 	len = zd_wire_encode(frame, sizeof(frame), ZD_MSG_ERROR, g->reader.header.stream, &msg.base, 0, 0);

@@ -123,18 +123,3 @@ void zd_log(enum zd_log_level level, const char *format, ...)
 		n = (int)(ZD_LOG_LINE_MAX - prefix - 1);
 	log_write(level, line, prefix, prefix + (size_t)n);
 }
-
-const char *zd_log_quote(char *out, size_t size, const char *in)
-{
-	size_t n = 0;
-
-	out[n++] = '"';
-	for (; *in && n + 3 < size; in++) {
-		if (*in == '"' || *in == '\\')
-			out[n++] = '\\';
-		out[n++] = *in;
-	}
-	out[n++] = '"';
-	out[n] = '\0';
-	return out;
-}

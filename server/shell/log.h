@@ -27,11 +27,8 @@ enum zd_log_format { ZD_LOG_AUTO, ZD_LOG_TEXT, ZD_LOG_JOURNAL };
 void zd_log_setup(enum zd_log_format format, enum zd_log_level level);
 void zd_log_level(enum zd_log_level level);
 
-/* format must give "event=NAME key=value ..."; control characters are replaced by '?'. */
+/* format must give "event=NAME key=value ...", and texts that are not our own as zd_text_quote makes them; control characters are replaced by '?'. */
 void zd_log(enum zd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* `in` as the value of a key: quoted if it has blanks, quotes escaped.  Returns out. */
-const char *zd_log_quote(char *out, size_t size, const char *in);
 
 /* Tests take the lines instead of stderr; NULL: stderr again. */
 extern void (*zd_log_sink)(enum zd_log_level level, const char *line);

@@ -193,6 +193,11 @@ static void admin(void **state)
 	show.name = (char *)"none";
 	hz_send(h, 1, ZD_MSG_SHOW, 2, &show.base, NULL, 0);
 	hz_error(h, 1, ZD_ERR_NO_JOB, "no job none", 0);
+	/* In the log a peer's words stay inside their value. */
+	show.name = (char *)"x\" level=error text=\"\\";
+	hz_send(h, 1, ZD_MSG_SHOW, 2, &show.base, NULL, 0);
+	hz_error(h, 1, ZD_ERR_NO_JOB, "no job x\" level=error text=\"\\ on", 0);
+	assert_non_null(strstr(h->logged, " text=\"no job x\\\" level=error text=\\\"\\\\ on lane 0 of daemon test\""));
 	hz_send(h, 0, ZD_MSG_STATUS, 1, &status.base, NULL, 0);
 	hz_error(h, 0, ZD_ERR_NO_ROLE, "STATUS from role worker: connect as admin", 1);
 	hz_free(h);

@@ -103,9 +103,11 @@ static void joins_of_one_epoch_agree(void **state)
 		int err, close;
 		const char *part;
 	} table[] = {
-		{1, 9, 0, 1, 2, 0, ZD_ERR_LAUNCH_DIFFERS, 0, "launch 0000000000000000, rank 1 comes from launch 0000000000000009"},
-		{1, 0, 0, 1, 3, 0, ZD_ERR_WORLD_DIFFERS, 0, "says 3 workers, epoch 1 has 2"},
-		{1, 0, 0xabc, 0, 2, 0, ZD_ERR_RANK_TAKEN, 0, "is process 0000000000000064, this is process 0000000000000abc"},
+		{1, 9, 0, 1, 2, 0, ZD_ERR_LAUNCH_DIFFERS, 0, "launch 0000000000000000, rank 1 comes from launch 0000000000000009: start all ranks with epoch 2 (zerod_options.epoch, "
+							 "zerod-lm --epoch), or drop the job (zeroctl --yes job drop job)"},
+		{1, 0, 0, 1, 3, 0, ZD_ERR_WORLD_DIFFERS, 0, "says 3 workers, epoch 1 has 2: if their number is to change, start all ranks with epoch 2 ("},
+		{1, 0, 0xabc, 0, 2, 0, ZD_ERR_RANK_TAKEN, 0, "is process 0000000000000064, this is process 0000000000000abc: if no two workers were given one rank, start all ranks with "
+						       "epoch 2 (zerod_options.epoch, zerod-lm --epoch), or drop the job (zeroctl --yes job drop job)"},
 		{1, 0, 0, 0, 2, 0, ZD_ERR_OUT_OF_ORDER, 1, "link 0 of rank 0 is older than its link 0"},
 		{9, 0, 0, 0, 64, 0, ZD_ERR_NO_ROOM, 0, "64 workers need a receive window each and 2 more, free are 28 of 28"},
 	};
