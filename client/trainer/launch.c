@@ -43,19 +43,20 @@ static int number(const struct reading *r, const char *name, const char *value, 
 /* What a launcher's variables are called; alternatives in the order in which they count. */
 struct launcher {
 	enum zd_launch_source source;
-	const char *rank, *world, *world_too, *local;
-	const char *restarts;	     /* epoch - 1 */
-	const char *id, *id_more;    /* id, or id.id_more where both are there */
-	const char *id_else, *port_else; /* or id_else:port_else */
+	const char *rank, *world, *world_too, *local, *local_world;
+	const char *restarts; /* epoch - 1 */
+	int (*identify)(const struct reading *, struct zd_launch *);
 };
 
+static int identify_torchrun(const struct reading *, struct zd_launch *);
+static int identify_openmpi(const struct reading *, struct zd_launch *);
+static int identify_slurm(const struct reading *, struct zd_launch *);
+
 static const struct launcher launchers[] = {
-	{ZD_LAUNCH_TORCHRUN, "RANK", "WORLD_SIZE", NULL, "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", NULL, "MASTER_ADDR",
-	 "MASTER_PORT"},
-	{ZD_LAUNCH_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_RANK", NULL, "PMIX_NAMESPACE", NULL,
-	 "OMPI_MCA_ess_base_jobid", NULL},
-	{ZD_LAUNCH_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_RESTART_COUNT", "SLURM_JOB_ID",
-	 "SLURM_STEP_ID", NULL, NULL},
+	{ZD_LAUNCH_TORCHRUN, "RANK", "WORLD_SIZE", NULL, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", identify_torchrun},
+	{ZD_LAUNCH_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+	 NULL, identify_openmpi},
+	{ZD_LAUNCH_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID", NULL, "SLURM_RESTART_COUNT", identify_slurm},
 };
 
 /* Rank and world from two texts, one of which may be missing: an error that names it. */
@@ -105,10 +106,75 @@ static int set_id(const struct reading *r, const char *name, struct zd_launch *l
 	return -1;
 }
 
+/* A variable that is a number if it is there; 0: it is not. */
+static int optional_number(const struct reading *r, const char *name, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	const char *value = variable(r, name);
+	*ret = 0;
+	return value ? number(r, name, value, min, max, ret) : 0;
+}
+
+/* The last two folders above that of a worker's error file, <log folder>/<run id>_<random>/attempt_<restarts>/<local rank>/error.json: torchrun
+ * draws the first anew for every launch.  NULL: the path is another. */
+static const char *attempt_folder(const char *path, size_t *ret_len)
+{
+	size_t cut[4], len = strlen(path);
+	for (size_t i = 0; i < 4; i++) {
+		while (len > 0 && path[len - 1] != '/')
+			len--;
+		if (len == 0)
+			return NULL;
+		cut[i] = --len; /* of a slash, from the last one */
+	}
+	*ret_len = cut[1] - cut[3] - 1;
+	return path + cut[3] + 1;
+}
+
+/*
+ * torchrun's own id of the launch; where nobody gave it one ("none"), what all ranks know and the next launch does not have: on one host the
+ * random name of torchrun's log folder, else where the ranks meet, which is another port each time unless it was chosen.
+ */
+static int identify_torchrun(const struct reading *r, struct zd_launch *l)
+{
+	const char *run = variable(r, "TORCHELASTIC_RUN_ID"), *address = variable(r, "MASTER_ADDR"), *port = variable(r, "MASTER_PORT");
+	const char *error_file = variable(r, "TORCHELASTIC_ERROR_FILE"), *folder;
+	uint64_t port_n, local_world;
+	size_t len;
+	if (optional_number(r, "MASTER_PORT", 1, 65535, &port_n) < 0 || optional_number(r, "LOCAL_WORLD_SIZE", 1, l->world, &local_world) < 0)
+		return -1;
+	if (run && strcmp(run, "none") != 0)
+		return set_id(r, "TORCHELASTIC_RUN_ID", l, run, 0, NULL);
+	if (error_file && local_world == l->world && (folder = attempt_folder(error_file, &len)) && len < sizeof l->launch_id) {
+		snprintf(l->launch_id, sizeof l->launch_id, "%.*s", (int)len, folder);
+		return 0;
+	}
+	if (address)
+		return set_id(r, "MASTER_ADDR", l, address, ':', port);
+	return run ? set_id(r, "TORCHELASTIC_RUN_ID", l, run, 0, NULL) : 0;
+}
+
+static int identify_openmpi(const struct reading *r, struct zd_launch *l)
+{
+	static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (variable(r, names[i]))
+			return set_id(r, names[i], l, variable(r, names[i]), 0, NULL);
+	return 0;
+}
+
+static int identify_slurm(const struct reading *r, struct zd_launch *l)
+{
+	uint64_t n;
+	if (optional_number(r, "SLURM_JOB_ID", 0, UINT64_MAX, &n) < 0 || optional_number(r, "SLURM_STEP_ID", 0, UINT64_MAX, &n) < 0)
+		return -1;
+	const char *job = variable(r, "SLURM_JOB_ID");
+	return job ? set_id(r, "SLURM_JOB_ID", l, job, '.', variable(r, "SLURM_STEP_ID")) : 0;
+}
+
 static int read_launcher(const struct reading *r, const struct launcher *m, struct zd_launch *l)
 {
 	const char *world = variable(r, m->world), *world_name = m->world, *value;
-	uint64_t restarts;
+	uint64_t restarts, local_world;
 	if (!world && m->world_too) {
 		world = variable(r, m->world_too);
 		world_name = m->world_too;
@@ -118,16 +184,19 @@ static int read_launcher(const struct reading *r, const struct launcher *m, stru
 	l->source = m->source;
 	if ((value = variable(r, m->local)) && local_rank(r, m->local, value, l) < 0)
 		return -1;
+	if (m->local_world && optional_number(r, m->local_world, 1, l->world, &local_world) < 0)
+		return -1;
+	if (m->local_world && local_world && l->local_rank >= local_world) {
+		snprintf(r->text, r->text_size, "%s: expected a local rank below %s = %llu, found %u", m->local, m->local_world,
+			 (unsigned long long)local_world, l->local_rank);
+		return -1;
+	}
 	if (m->restarts && (value = variable(r, m->restarts))) {
 		if (number(r, m->restarts, value, 0, UINT64_MAX - 1, &restarts) < 0)
 			return -1;
 		l->epoch = restarts + 1;
 	}
-	if ((value = variable(r, m->id)))
-		return set_id(r, m->id, l, value, '.', m->id_more ? variable(r, m->id_more) : NULL);
-	if (m->id_else && (value = variable(r, m->id_else)))
-		return set_id(r, m->id_else, l, value, ':', m->port_else ? variable(r, m->port_else) : NULL);
-	return 0;
+	return m->identify(r, l);
 }
 
 /* Who says anything about rank or world?  An allocation of Slurm without a task in it does not. */

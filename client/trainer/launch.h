@@ -4,18 +4,23 @@
  *
  * The first of these that says anything about rank or world says both, and the rest as far as it knows it:
  *
- *   source        taken if          rank                  world                 local rank                  epoch                          launch id
- *   options       --rank, --world   --rank                --world               0                           1                              ""
- *   torchrun      RANK, WORLD_SIZE  RANK                  WORLD_SIZE            LOCAL_RANK                  TORCHELASTIC_RESTART_COUNT+1   TORCHELASTIC_RUN_ID, else MASTER_ADDR:MASTER_PORT
- *   Open MPI      OMPI_COMM_WORLD_  .._RANK               .._SIZE               .._LOCAL_RANK               1                              PMIX_NAMESPACE, else OMPI_MCA_ess_base_jobid
- *   Slurm         SLURM_PROCID      SLURM_PROCID          SLURM_STEP_NUM_TASKS, SLURM_LOCALID               SLURM_RESTART_COUNT+1          SLURM_JOB_ID, SLURM_STEP_ID: "17.0"
- *                                                         else SLURM_NTASKS
- *   nothing                         0                     1                     0                           1                              ""
+ *   source        taken if          rank           world                  local rank             epoch                          launch id
+ *   options       --rank, --world   --rank         --world                0                      1                              ""
+ *   torchrun      RANK, WORLD_SIZE  RANK           WORLD_SIZE             LOCAL_RANK             TORCHELASTIC_RESTART_COUNT+1   see below
+ *   Open MPI      OMPI_COMM_WORLD_  .._RANK        .._SIZE                .._LOCAL_RANK          1                              PMIX_NAMESPACE, else OMPI_MCA_ess_base_jobid
+ *   Slurm         SLURM_PROCID      SLURM_PROCID   SLURM_STEP_NUM_TASKS,  SLURM_LOCALID          SLURM_RESTART_COUNT+1          SLURM_JOB_ID, SLURM_STEP_ID: "17.0"
+ *                                                  else SLURM_NTASKS
+ *   nothing                         0              1                      0                      1                              ""
+ *
+ * torchrun's launch id is TORCHELASTIC_RUN_ID, unless nobody chose one ("none").  Then, with all ranks on one host (LOCAL_WORLD_SIZE is
+ * WORLD_SIZE), two folders of TORCHELASTIC_ERROR_FILE, "none_k2x7q0v1/attempt_0": torchrun draws that name anew for every launch.  Else
+ * MASTER_ADDR:MASTER_PORT, which two launches share only if both were told that port; they have to be told an id, too (torchrun --rdzv-id).
  *
  * --local-rank, --epoch and --launch-id replace that one field whatever the source. An allocation without a task in it
  * (a shell of salloc: SLURM_NTASKS but no SLURM_PROCID) is a single process.
  *
- * A value that is not a number, out of range or at odds with another is an error that names the option or the variable;
+ * A value that is not a number, out of range or at odds with another is an error that names the option or the variable, also
+ * for LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE and MASTER_PORT;
  * an empty variable counts as not set. The environment is only read. Any thread, as far as getenv allows it.
  */
 #ifndef ZD_TRAINER_LAUNCH_H

@@ -32,6 +32,8 @@ static int read_with(const struct zd_launch_options *options, const char *const 
 }
 
 #define TORCHRUN "RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1", "TORCHELASTIC_RESTART_COUNT=4", "TORCHELASTIC_RUN_ID=abc", "MASTER_ADDR=h", "MASTER_PORT=29500"
+#define NONE "RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=h", "MASTER_PORT=29500"
+#define ERROR_FILE "TORCHELASTIC_ERROR_FILE=/tmp/torchelastic_1s/none_k2x7/attempt_2/1/error.json"
 #define OPENMPI "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=2", "PMIX_NAMESPACE=prterun-1"
 #define SLURM "SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=0", "SLURM_JOB_ID=17"
 
@@ -55,6 +57,17 @@ static void test_sources(void **state)
 		{ { NULL, NULL, "2", "9", "mine" }, { TORCHRUN, NULL }, ZD_LAUNCH_TORCHRUN, 3, 8, 2, 9, "mine" },
 		{ { 0 }, { "RANK=0", "WORLD_SIZE=1", NULL }, ZD_LAUNCH_TORCHRUN, 0, 1, 0, 1, "" },
 		{ { 0 }, { "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=29500", NULL }, ZD_LAUNCH_TORCHRUN, 0, 1, 0, 1, "h:29500" },
+		/* nobody gave the launch an id: the random folder of a launch on one host, else where the ranks meet */
+		{ { 0 }, { NONE, "LOCAL_WORLD_SIZE=4", ERROR_FILE, NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "none_k2x7/attempt_2" },
+		{ { 0 }, { NONE, "LOCAL_WORLD_SIZE=2", ERROR_FILE, NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "h:29500" },
+		{ { 0 }, { NONE, ERROR_FILE, NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "h:29500" },
+		{ { 0 }, { NONE, "LOCAL_WORLD_SIZE=4", "TORCHELASTIC_ERROR_FILE=", NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "h:29500" },
+		{ { 0 }, { NONE, "LOCAL_WORLD_SIZE=4", "TORCHELASTIC_ERROR_FILE=a/b/c/error.json", NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "h:29500" },
+		{ { 0 }, { NONE, "LOCAL_WORLD_SIZE=4", "TORCHELASTIC_ERROR_FILE=/a/b/c/error.json", NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "a/b" },
+		{ { NULL, NULL, NULL, NULL, "mine" }, { NONE, "LOCAL_WORLD_SIZE=4", ERROR_FILE, NULL }, ZD_LAUNCH_TORCHRUN, 1, 4, 1, 3, "mine" },
+		{ { 0 }, { "RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=none", NULL }, ZD_LAUNCH_TORCHRUN, 0, 1, 0, 1, "none" },
+		{ { 0 }, { TORCHRUN, "LOCAL_WORLD_SIZE=8", ERROR_FILE, NULL }, ZD_LAUNCH_TORCHRUN, 3, 8, 1, 5, "abc" },
+		{ { 0 }, { OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=3", NULL }, ZD_LAUNCH_OPENMPI, 5, 6, 2, 1, "prterun-1" },
 		{ { 0 }, { OPENMPI, NULL }, ZD_LAUNCH_OPENMPI, 5, 6, 2, 1, "prterun-1" },
 		{ { 0 }, { "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=99", NULL }, ZD_LAUNCH_OPENMPI, 0, 2, 0, 1,
 		  "99" },
@@ -87,55 +100,78 @@ static void test_sources(void **state)
 	}
 }
 
+static const struct {
+	struct zd_launch_options options;
+	const char *variables[VARIABLES];
+	const char *text;
+} refusals[] = {
+	{ { "1", NULL, NULL, NULL, NULL }, { TORCHRUN, NULL }, "--rank is 1 but --world is not given: expected both" },
+	{ { NULL, "2", NULL, NULL, NULL }, { TORCHRUN, NULL }, "--world is 2 but --rank is not given: expected both" },
+	{ { "2", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a rank below --world = 2, found 2" },
+	{ { "-1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '-1'" },
+	{ { "", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ''" },
+	{ { "1x", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '1x'" },
+	{ { " 1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ' 1'" },
+	{ { "0", "0", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '0'" },
+	{ { "0", "65537", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '65537'" },
+	{ { "0", "99999999999999999999", NULL, NULL, NULL },
+	  { NULL },
+	  "--world: expected a whole number from 1 to 65536, found '99999999999999999999'" },
+	{ { "1", "4", "2", NULL, NULL }, { NULL }, "--local-rank: expected a local rank of at most the rank 1, found 2" },
+	{ { NULL, NULL, NULL, "0", NULL }, { NULL }, "--epoch: expected a whole number from 1 to 18446744073709551615, found '0'" },
+	{ { NULL, NULL, NULL, "18446744073709551616", NULL },
+	  { NULL },
+	  "--epoch: expected a whole number from 1 to 18446744073709551615, found '18446744073709551616'" },
+	{ { 0 }, { "RANK=1", NULL }, "RANK is 1 but WORLD_SIZE is not given: expected both" },
+	{ { 0 }, { "WORLD_SIZE=2", NULL }, "WORLD_SIZE is 2 but RANK is not given: expected both" },
+	{ { 0 }, { "RANK=4", "WORLD_SIZE=4", NULL }, "RANK: expected a rank below WORLD_SIZE = 4, found 4" },
+	{ { 0 }, { "RANK=one", "WORLD_SIZE=4", NULL }, "RANK: expected a whole number from 0 to 65535, found 'one'" },
+	{ { 0 }, { "RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=1", NULL }, "LOCAL_RANK: expected a local rank of at most the rank 0, found 1" },
+	{ { 0 }, { TORCHRUN, "LOCAL_WORLD_SIZE=x", NULL }, "LOCAL_WORLD_SIZE: expected a whole number from 1 to 8, found 'x'" },
+	{ { 0 }, { TORCHRUN, "LOCAL_WORLD_SIZE=0", NULL }, "LOCAL_WORLD_SIZE: expected a whole number from 1 to 8, found '0'" },
+	{ { 0 }, { TORCHRUN, "LOCAL_WORLD_SIZE=9", NULL }, "LOCAL_WORLD_SIZE: expected a whole number from 1 to 8, found '9'" },
+	{ { 0 }, { TORCHRUN, "LOCAL_WORLD_SIZE=1", NULL }, "LOCAL_RANK: expected a local rank below LOCAL_WORLD_SIZE = 1, found 1" },
+	{ { 0 },
+	  { "RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=0", NULL },
+	  "MASTER_PORT: expected a whole number from 1 to 65535, found '0'" },
+	{ { 0 },
+	  { "RANK=0", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=abc", "MASTER_PORT=65536", NULL },
+	  "MASTER_PORT: expected a whole number from 1 to 65535, found '65536'" },
+	{ { 0 },
+	  { OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=2", NULL },
+	  "OMPI_COMM_WORLD_LOCAL_RANK: expected a local rank below OMPI_COMM_WORLD_LOCAL_SIZE = 2, found 2" },
+	{ { 0 },
+	  { OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=7", NULL },
+	  "OMPI_COMM_WORLD_LOCAL_SIZE: expected a whole number from 1 to 6, found '7'" },
+	{ { 0 },
+	  { "SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=x", NULL },
+	  "SLURM_JOB_ID: expected a whole number from 0 to 18446744073709551615, found 'x'" },
+	{ { 0 },
+	  { SLURM, "SLURM_STEP_ID=batch", NULL },
+	  "SLURM_STEP_ID: expected a whole number from 0 to 18446744073709551615, found 'batch'" },
+	{ { 0 },
+	  { "RANK=0", "WORLD_SIZE=4", "TORCHELASTIC_RESTART_COUNT=-1", NULL },
+	  "TORCHELASTIC_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found '-1'" },
+	{ { 0 }, { "OMPI_COMM_WORLD_SIZE=2", NULL }, "OMPI_COMM_WORLD_SIZE is 2 but OMPI_COMM_WORLD_RANK is not given: expected both" },
+	{ { 0 }, { "SLURM_PROCID=0", NULL }, "SLURM_PROCID is 0 but SLURM_NTASKS is not given: expected both" },
+	{ { 0 },
+	  { "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=4", NULL },
+	  "SLURM_PROCID: expected a rank below SLURM_STEP_NUM_TASKS = 2, found 3" },
+	{ { 0 },
+	  { SLURM, "SLURM_RESTART_COUNT=x", NULL },
+	  "SLURM_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found 'x'" },
+};
+
 static void test_refusals(void **state)
 {
-	static const struct {
-		struct zd_launch_options options;
-		const char *variables[VARIABLES];
-		const char *text;
-	} cases[] = {
-		{ { "1", NULL, NULL, NULL, NULL }, { TORCHRUN, NULL }, "--rank is 1 but --world is not given: expected both" },
-		{ { NULL, "2", NULL, NULL, NULL }, { TORCHRUN, NULL }, "--world is 2 but --rank is not given: expected both" },
-		{ { "2", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a rank below --world = 2, found 2" },
-		{ { "-1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '-1'" },
-		{ { "", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ''" },
-		{ { "1x", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found '1x'" },
-		{ { " 1", "2", NULL, NULL, NULL }, { NULL }, "--rank: expected a whole number from 0 to 65535, found ' 1'" },
-		{ { "0", "0", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '0'" },
-		{ { "0", "65537", NULL, NULL, NULL }, { NULL }, "--world: expected a whole number from 1 to 65536, found '65537'" },
-		{ { "0", "99999999999999999999", NULL, NULL, NULL },
-		  { NULL },
-		  "--world: expected a whole number from 1 to 65536, found '99999999999999999999'" },
-		{ { "1", "4", "2", NULL, NULL }, { NULL }, "--local-rank: expected a local rank of at most the rank 1, found 2" },
-		{ { NULL, NULL, NULL, "0", NULL }, { NULL }, "--epoch: expected a whole number from 1 to 18446744073709551615, found '0'" },
-		{ { NULL, NULL, NULL, "18446744073709551616", NULL },
-		  { NULL },
-		  "--epoch: expected a whole number from 1 to 18446744073709551615, found '18446744073709551616'" },
-		{ { 0 }, { "RANK=1", NULL }, "RANK is 1 but WORLD_SIZE is not given: expected both" },
-		{ { 0 }, { "WORLD_SIZE=2", NULL }, "WORLD_SIZE is 2 but RANK is not given: expected both" },
-		{ { 0 }, { "RANK=4", "WORLD_SIZE=4", NULL }, "RANK: expected a rank below WORLD_SIZE = 4, found 4" },
-		{ { 0 }, { "RANK=one", "WORLD_SIZE=4", NULL }, "RANK: expected a whole number from 0 to 65535, found 'one'" },
-		{ { 0 }, { "RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=1", NULL }, "LOCAL_RANK: expected a local rank of at most the rank 0, found 1" },
-		{ { 0 },
-		  { "RANK=0", "WORLD_SIZE=4", "TORCHELASTIC_RESTART_COUNT=-1", NULL },
-		  "TORCHELASTIC_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found '-1'" },
-		{ { 0 }, { "OMPI_COMM_WORLD_SIZE=2", NULL }, "OMPI_COMM_WORLD_SIZE is 2 but OMPI_COMM_WORLD_RANK is not given: expected both" },
-		{ { 0 }, { "SLURM_PROCID=0", NULL }, "SLURM_PROCID is 0 but SLURM_NTASKS is not given: expected both" },
-		{ { 0 },
-		  { "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=2", "SLURM_NTASKS=4", NULL },
-		  "SLURM_PROCID: expected a rank below SLURM_STEP_NUM_TASKS = 2, found 3" },
-		{ { 0 },
-		  { SLURM, "SLURM_RESTART_COUNT=x", NULL },
-		  "SLURM_RESTART_COUNT: expected a whole number from 0 to 18446744073709551614, found 'x'" },
-	};
 	(void)state;
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		struct zd_launch l = { .world = 77 };
 		char text[300] = "";
 
-		assert_int_equal(read_with(&cases[i].options, cases[i].variables, &l, text), -1);
-		assert_string_equal(text, cases[i].text);
+		assert_int_equal(read_with(&refusals[i].options, refusals[i].variables, &l, text), -1);
+		assert_string_equal(text, refusals[i].text);
 		assert_int_equal(l.world, 77); /* written only on success */
 	}
 }
