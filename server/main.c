@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/assert.h"
+#include "proto/text.h"
 #include "server/shell/conf.h"
 #include "server/shell/daemon.h"
 #include "server/shell/log.h"
@@ -18,7 +19,7 @@
 
 extern char **environ;
 
-enum { OPT_CHECK = 256, OPT_DUMP, OPT_SET, OPT_SAMPLE, OPT_MAN, OPT_PORT_FILE };
+enum { OPT_CHECK = 256, OPT_DUMP, OPT_SET, OPT_SAMPLE, OPT_MAN, OPT_PORT_FILE, OPT_USAGE };
 
 enum mode { RUN, CHECK, DUMP, SAMPLE, MAN };
 
@@ -37,8 +38,20 @@ static const struct argp_option option_list[] = {
 	{"dump-config", OPT_DUMP, NULL, 0, "Print every value in effect and where it came from", 0},
 	{"print-sample-config", OPT_SAMPLE, NULL, 0, "Print a configuration file with all keys and defaults", 0},
 	{"print-config-man", OPT_MAN, NULL, 0, "Print the keys in the language of scdoc", 0},
+	{"help", 'h', NULL, 0, "This text", -1},
+	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
+	{"usage", OPT_USAGE, NULL, 0, "The options in short", -1},
+	{"version", 'V', NULL, 0, "Version", -1},
 	{0},
 };
+
+static const char examples[] =
+	"Examples:\n"
+	"  zerod --set memory.budget=4GiB\n"
+	"  zerod --set listen.port=0 --port-file /tmp/port\n"
+	"  zerod --print-sample-config >/etc/zerod/main.conf\n"
+	"  zerod -c /etc/zerod/main.conf --check-config\n"
+	"\n";
 
 static void set_port_file(struct argp_state *state, struct options *o, const char *path)
 {
@@ -79,8 +92,19 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPT_MAN:
 		o->mode = MAN;
 		return 0;
+	case '?':
+	case 'h':
+		fputs(examples, stdout);
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+		return 0;
+	case OPT_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	case 'V':
+		puts("zerod " ZD_RELEASE);
+		exit(ZD_EXIT_OK);
 	case ARGP_KEY_ARG:
-		argp_error(state, "unexpected argument \"%s\"", arg);
+		argp_error(state, "expected only options, found \"%s\"", arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -107,15 +131,31 @@ static char *help_filter(int key, const char *text, void *input)
 	return keys;
 }
 
-static void print_version(FILE *stream, struct argp_state *state)
+/* What was printed for somebody has to arrive. */
+static void check_output(int status, void *unused)
 {
-	(void)state;
-	fprintf(stream, "zerod %s\n", ZD_RELEASE);
+	(void)unused;
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != ZD_EXIT_OK)
+		return;
+	fputs("zerod: standard output cannot be written; check where it goes\n", stderr);
+	_exit(ZD_EXIT_FAILED);
+}
+
+/* Each mistake behind our name: it may stand in the log of a script, among others'. */
+static void print_mistakes(char *text)
+{
+	char *line, *save = NULL;
+
+	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		fprintf(stderr, "zerod: %s\n", line);
 }
 
 static void failed_assert(const char *file, int line, const char *what)
 {
-	zd_log(ZD_LOG_ERROR, "event=assertion file=%s line=%d what=\"%s\": a fault in zerod itself, please report it", file, line, what);
+	char quoted[ZD_TEXT_QUOTED];
+
+	zd_log(ZD_LOG_ERROR, "event=assertion file=%s line=%d what=%s: a fault in zerod itself, please report it", file, line,
+	       zd_text_quote(quoted, sizeof(quoted), what));
 	abort();
 }
 
@@ -123,13 +163,13 @@ static enum zd_exit run(const struct options *o, const struct zd_conf *conf)
 {
 	struct zd_daemon_options options = {.signals = 1, .sources = &o->sources};
 	struct zd_daemon *daemon;
-	char text[1024];
+	char text[1024], quoted[2048];
 	enum zd_exit ex;
 
 	signal(SIGPIPE, SIG_IGN);
 	ex = zd_daemon_new(&daemon, conf, &options, text, sizeof(text));
 	if (ex != ZD_EXIT_OK) {
-		zd_log(ZD_LOG_ERROR, "event=start-failed exit=%u: %s", ex, text);
+		zd_log(ZD_LOG_ERROR, "event=start-failed exit=%u text=%s", ex, zd_text_quote(quoted, sizeof(quoted), text));
 		return ex;
 	}
 	ex = zd_daemon_run(daemon);
@@ -149,7 +189,7 @@ static enum zd_exit with_config(struct options *o)
 	if (!o->sources.file)
 		o->sources.file = DEFAULT_FILE;
 	if (zd_conf_load(&conf, &o->sources, &errors) < 0) {
-		fprintf(stderr, "%s\n", errors.text);
+		print_mistakes(errors.text);
 		return ZD_EXIT_CONFIG;
 	}
 	if (o->mode == DUMP)
@@ -171,9 +211,10 @@ int main(int argc, char **argv)
 	static struct options o;
 
 	zd_assert_failed = failed_assert;
-	argp_program_version_hook = print_version;
+	on_exit(check_output, NULL);
 	argp_err_exit_status = ZD_EXIT_USAGE;
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	argv[0] = program_invocation_short_name; /* what messages begin with */
+	argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &o);
 	switch (o.mode) {
 	case SAMPLE:
 		zd_conf_print_sample(stdout);

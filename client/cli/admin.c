@@ -37,13 +37,21 @@ static int wait_for(struct zd_admin *a, short events, const char *what)
 	}
 }
 
+static int is_port(const char *text)
+{
+	size_t len = strspn(text, "0123456789");
+	long port = len >= 1 && len <= 5 && text[len] == 0 ? strtol(text, NULL, 10) : 0;
+	return port >= 1 && port <= 65535;
+}
+
 static int split_endpoint(struct zd_admin *a, const char *endpoint, char host[256], char port[16])
 {
 	const char *colon = strrchr(endpoint, ':');
 	size_t host_len = colon ? (size_t)(colon - endpoint) : 0;
 	snprintf(a->endpoint, sizeof a->endpoint, "%.290s", endpoint);
-	if (!colon || host_len == 0 || host_len > 255 || strlen(colon + 1) == 0 || strlen(colon + 1) > 5) {
-		snprintf(a->detail, sizeof a->detail, "endpoint '%.200s': expected host:port, as in 127.0.0.1:7410", endpoint);
+	if (!colon || host_len == 0 || host_len > 255 || !is_port(colon + 1)) {
+		snprintf(a->detail, sizeof a->detail, "--endpoints: expected host:port with a port from 1 to 65535, as in 127.0.0.1:7410, found '%.200s'",
+			 endpoint);
 		return ZD_CTL_USAGE;
 	}
 	/* [::1]:port */

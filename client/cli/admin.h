@@ -22,6 +22,7 @@ enum zd_ctl_exit {
 	ZD_CTL_REFUSED = 4,
 	ZD_CTL_UNHEALTHY = 5,
 	ZD_CTL_TIMEOUT = 124,
+	ZD_CTL_INTERRUPTED = 130,
 };
 
 struct zd_admin {

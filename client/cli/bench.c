@@ -43,6 +43,14 @@ static double median(double *v, size_t n)
 	return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
+static int exit_code(int status)
+{
+	return status == ZEROD_ERR_CONNECT   ? ZD_CTL_CONNECT
+	       : status == ZEROD_ERR_TIMEOUT ? ZD_CTL_TIMEOUT
+	       : status == ZEROD_ERR_REFUSED ? ZD_CTL_REFUSED
+					     : ZD_CTL_FAILED;
+}
+
 static int prepare(struct zd_ctl *ctl, struct bench *b)
 {
 	struct zerod_options o;
@@ -59,6 +67,9 @@ static int prepare(struct zd_ctl *ctl, struct bench *b)
 	o.grad_codec = ZEROD_BF16;
 	o.world = 1;
 	o.epoch = 1;
+	o.timeout_ms = (uint32_t)ctl->timeout_ms;
+	if (ctl->timeout_ms < o.connect_timeout_ms)
+		o.connect_timeout_ms = (uint32_t)ctl->timeout_ms;
 	o.gather_bytes_max = 2 * UNITS * b->numel;
 	o.prefetch = UNITS;
 	b->grad = malloc(b->numel * sizeof *b->grad);
@@ -82,7 +93,7 @@ static int prepare(struct zd_ctl *ctl, struct bench *b)
 		return 0;
 	fprintf(ctl->err, "zeroctl bench: %s%s\n", zerod_detail(b->client),
 		rc == ZEROD_ERR_REFUSED ? "; -n chooses fewer parameters (16 bytes each on the daemons)" : "");
-	return rc == ZEROD_ERR_CONNECT ? ZD_CTL_CONNECT : rc == ZEROD_ERR_TIMEOUT ? ZD_CTL_TIMEOUT : ZD_CTL_REFUSED;
+	return exit_code(rc);
 }
 
 static int one_step(struct bench *b, uint32_t s)
@@ -138,29 +149,36 @@ static int report(struct zd_ctl *ctl, struct bench *b)
 	return zd_ctl_finish(ctl, r);
 }
 
+/* A number as typed, or the default; -1: said what is wrong. */
+static int number(struct zd_ctl *ctl, const char *option, const char *text, double min, double max, double *value)
+{
+	char *end;
+	double v;
+	if (!text)
+		return 0;
+	v = strtod(text, &end);
+	if (end == text || *end || !(v >= min && v <= max)) {
+		zd_ctl_usage(ctl, "bench", "%s: expected a number from %g to %g, found '%s'", option, min, max, text);
+		return -1;
+	}
+	*value = v;
+	return 0;
+}
+
 static int parse(struct zd_ctl *ctl, struct bench *b, int argc, char **argv)
 {
-	double n = 16e6;
-	b->steps = STEPS_DEFAULT;
-	for (int i = 1; i < argc; i += 2) {
-		char *end = NULL;
-		double v = i + 1 < argc ? strtod(argv[i + 1], &end) : 0;
-		int number = end && end != argv[i + 1] && *end == 0;
-		if (strcmp(argv[i], "-n") == 0 && number && v >= UNITS && v <= 1e10) {
-			n = v;
-		} else if (strcmp(argv[i], "--steps") == 0 && number && v >= 1 && v <= STEPS_MAX) {
-			b->steps = (uint32_t)v;
-		} else {
-			fprintf(ctl->err, "usage: zeroctl bench [-n PARAMETERS (16e6, at least %u)] [--steps N (%u, at most %u)]\n", UNITS, STEPS_DEFAULT,
-				STEPS_MAX);
-			return ZD_CTL_USAGE;
-		}
-	}
+	double n = 16e6, steps = STEPS_DEFAULT;
+	if (argc > 1)
+		return zd_ctl_usage(ctl, "bench", "expected only options, found '%s'", argv[1]);
+	if (number(ctl, "-n", ctl->params, UNITS, 1e10, &n) < 0 || number(ctl, "--steps", ctl->steps, 1, STEPS_MAX, &steps) < 0)
+		return ZD_CTL_USAGE;
+	b->steps = (uint32_t)steps;
 	b->numel = (uint64_t)(n / UNITS);
 	return 0;
 }
 
-static int drop(struct zd_ctl *ctl, struct bench *b)
+/* silent: something else has gone wrong, and was said. */
+static int drop(struct zd_ctl *ctl, struct bench *b, int silent)
 {
 	char word[] = "job", verb[] = "drop";
 	char *argv[] = {word, verb, b->job, NULL};
@@ -169,9 +187,23 @@ static int drop(struct zd_ctl *ctl, struct bench *b)
 	quiet.out = fopen("/dev/null", "w");
 	if (!quiet.out)
 		return ZD_CTL_FAILED;
+	if (silent)
+		quiet.err = quiet.out;
 	int rc = zd_ctl_job(&quiet, 3, argv);
 	fclose(quiet.out);
 	return rc;
+}
+
+static int measure(struct zd_ctl *ctl, struct bench *b)
+{
+	int status = one_step(b, 0); /* not counted: first touch of all memory */
+	for (uint32_t s = 0; s < b->steps && status == 0 && zd_ctl_interrupt != ZD_CTL_NOW; s++)
+		status = one_step(b, s);
+	if (zd_ctl_interrupt == ZD_CTL_NOW)
+		return ZD_CTL_INTERRUPTED;
+	if (status)
+		fprintf(ctl->err, "zeroctl bench: %s\n", zerod_detail(b->client));
+	return status ? exit_code(status) : 0;
 }
 
 int zd_ctl_bench(struct zd_ctl *ctl, int argc, char **argv)
@@ -182,20 +214,15 @@ int zd_ctl_bench(struct zd_ctl *ctl, int argc, char **argv)
 	int rc = parse(ctl, b, argc, argv);
 	if (rc)
 		goto out;
+	zd_ctl_interrupt = ZD_CTL_LATER;
 	rc = prepare(ctl, b);
-	if (rc == 0) {
-		int status = one_step(b, 0); /* not counted: first touch of all memory */
-		for (uint32_t s = 0; s < b->steps && status == 0; s++)
-			status = one_step(b, s);
-		if (status) {
-			fprintf(ctl->err, "zeroctl bench: %s\n", zerod_detail(b->client));
-			rc = ZD_CTL_FAILED;
-		}
-	}
+	int reached = rc != ZD_CTL_CONNECT;
+	if (rc == 0)
+		rc = measure(ctl, b);
 	zerod_free(b->client);
 	b->client = NULL;
-	if (rc == ZD_CTL_OK || rc == ZD_CTL_FAILED || rc == ZD_CTL_TIMEOUT) { /* else no job was made */
-		int dropped = drop(ctl, b);
+	if (reached) { /* also where only some daemons took the job */
+		int dropped = drop(ctl, b, rc != 0);
 		if (rc == 0)
 			rc = dropped;
 	}

@@ -2,6 +2,7 @@
 # zeroctl: administration; the planner and the simulations are zd_cli_plan (plan.cmake).
 add_executable(zeroctl
   ${CMAKE_CURRENT_LIST_DIR}/main.c
+  ${CMAKE_CURRENT_LIST_DIR}/help.c
   ${CMAKE_CURRENT_LIST_DIR}/admin.c
   ${CMAKE_CURRENT_LIST_DIR}/status.c
   ${CMAKE_CURRENT_LIST_DIR}/job.c

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of zeroctl share: the options before the command, and a walk over all lanes of all daemons. */
+/* What the commands of zeroctl share: the options that hold for all of them, and a walk over all lanes of all daemons. */
 #ifndef ZD_CLI_CTL_H
 #define ZD_CLI_CTL_H
 
+#include <signal.h>
 #include <stdio.h>
 
 #include "client/cli/admin.h"
@@ -14,9 +15,13 @@ struct zd_ctl {
 	enum zd_table_format format;
 	uint64_t timeout_ms;
 	int yes;
-	int command; /* its index in argv */
+	const char *params, *steps; /* of bench, as typed; NULL: not given */
 	FILE *out, *err;
 };
+
+/* SIGINT ends zeroctl at once, unless a command has something to clean up: it sets LATER, and looks for NOW.  A second one ends it anyway. */
+enum { ZD_CTL_AT_ONCE, ZD_CTL_LATER, ZD_CTL_NOW };
+extern volatile sig_atomic_t zd_ctl_interrupt;
 
 /* Calls `visit` once per lane of every daemon, in order, with an open connection.  Stops at the first result that is not 0 and returns
  * it; connection errors are printed on ctl->err and end the walk with their exit code. */
@@ -26,7 +31,10 @@ int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, void *arg) ZD_MUST
 /* Writes the report and frees it; the exit code. */
 int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report);
 
-/* Commands: argv[0] is the command's own name.  They return the exit code. */
+/* "zeroctl NOUN: ...; see: zeroctl NOUN --help" on ctl->err; returns ZD_CTL_USAGE. */
+int zd_ctl_usage(struct zd_ctl *ctl, const char *noun, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Commands: argv is the command's name and the words behind it, without options.  They return the exit code. */
 int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv);
 int zd_ctl_lane(struct zd_ctl *ctl, int argc, char **argv);
 int zd_ctl_job(struct zd_ctl *ctl, int argc, char **argv);

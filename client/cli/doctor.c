@@ -60,10 +60,8 @@ int zd_ctl_doctor(struct zd_ctl *ctl, int argc, char **argv)
 {
 	const char *named = getenv("ZEROCTL_ENDPOINTS");
 	int ask = ctl->endpoints_given || (named && *named), rc = 0;
-	if (argc > 1) {
-		fprintf(ctl->err, "zeroctl doctor: unexpected argument '%s'\n", argv[1]);
-		return ZD_CTL_USAGE;
-	}
+	if (argc > 1)
+		return zd_ctl_usage(ctl, "doctor", "expected no argument, found '%s'", argv[1]);
 	doctor.report = zd_report_new("doctor");
 	zd_report_table(doctor.report, "findings", "", columns, sizeof columns / sizeof columns[0]);
 	zd_log_sink = finding;

@@ -240,7 +240,7 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 	struct drop drop = {.name = name};
 	if (!ctl->yes) {
 		fprintf(ctl->err, "zeroctl: 'job drop %s' destroys the weights and moments of the job on every daemon of --endpoints; "
-				  "add --yes before the command if you mean it\n",
+				  "add --yes if you mean it\n",
 			name);
 		return ZD_CTL_USAGE;
 	}
@@ -258,18 +258,35 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 	return zd_ctl_finish(ctl, report);
 }
 
+/* The one name behind `job VERB`; NULL: said what is wrong. */
+static const char *job_name(struct zd_ctl *ctl, const char *topic, int argc, char **argv)
+{
+	size_t len = argc > 2 ? strlen(argv[2]) : 0, printable = 0;
+	while (printable < len && argv[2][printable] >= 0x20 && argv[2][printable] < 0x7f)
+		printable++;
+	if (argc < 3)
+		zd_ctl_usage(ctl, topic, "expected the name of a job, found nothing");
+	else if (argc > 3)
+		zd_ctl_usage(ctl, topic, "expected one name, found '%s' behind it", argv[3]);
+	else if (len == 0 || len > ZD_NAME_MAX)
+		zd_ctl_usage(ctl, topic, "expected a name of 1 to %u bytes, found %zu", ZD_NAME_MAX, len);
+	else if (printable < len) /* the protocol has no such names */
+		zd_ctl_usage(ctl, topic, "expected a name in printable ASCII, found byte 0x%02x at %zu", (unsigned char)argv[2][printable], printable);
+	else
+		return argv[2];
+	return NULL;
+}
+
 int zd_ctl_job(struct zd_ctl *ctl, int argc, char **argv)
 {
-	if (argc == 2 && strcmp(argv[1], "list") == 0)
-		return job_list(ctl);
-	if (argc == 4 && (strcmp(argv[3], "--yes") == 0 || strcmp(argv[3], "-y") == 0)) { /* where people type it, too */
-		ctl->yes = 1;
-		argc = 3;
-	}
-	if (argc == 3 && strlen(argv[2]) <= ZD_NAME_MAX && strcmp(argv[1], "show") == 0)
-		return job_show(ctl, argv[2]);
-	if (argc == 3 && strlen(argv[2]) <= ZD_NAME_MAX && strcmp(argv[1], "drop") == 0)
-		return job_drop(ctl, argv[2]);
-	fprintf(ctl->err, "usage: zeroctl job list\n       zeroctl job show NAME\n       zeroctl --yes job drop NAME\n");
-	return ZD_CTL_USAGE;
+	const char *verb = argc > 1 ? argv[1] : NULL, *name;
+	if (!verb)
+		return zd_ctl_usage(ctl, "job", "expected list, show or drop, found nothing");
+	if (strcmp(verb, "list") == 0)
+		return argc == 2 ? job_list(ctl) : zd_ctl_usage(ctl, "job list", "expected no argument, found '%s'", argv[2]);
+	if (strcmp(verb, "show") == 0)
+		return (name = job_name(ctl, "job show", argc, argv)) ? job_show(ctl, name) : ZD_CTL_USAGE;
+	if (strcmp(verb, "drop") == 0)
+		return (name = job_name(ctl, "job drop", argc, argv)) ? job_drop(ctl, name) : ZD_CTL_USAGE;
+	return zd_ctl_usage(ctl, "job", "expected list, show or drop, found '%s'", verb);
 }

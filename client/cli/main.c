@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zeroctl: options that hold for every command, then the command. */
+/* zeroctl: options that hold for every command, the command, and options again. */
 #include <argp.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/cli/ctl.h"
+#include "client/cli/help.h"
 #include "client/cli/plan.h"
 #include "client/cli/simulate.h"
 
 static const char *const default_endpoints = "127.0.0.1:7410";
 
-static const char doc[] =
-	"Administers zerod shard daemons, and plans for them.\v"
+#define WORDS_MAX 8 /* of a command; none has that many */
+
+enum { K_STEPS = 256, K_USAGE };
+
+static const char examples[] =
 	"Examples:\n"
 	"  zeroctl status\n"
 	"  zeroctl --endpoints a:7410,b:7410 job list\n"
@@ -22,26 +27,50 @@ static const char doc[] =
 	"  zeroctl --yes job drop old-run\n"
 	"  zeroctl plan memory -N 7.5e9 -n 64\n"
 	"  zeroctl simulate stage3\n"
-	"\n"
+	"\n";
+
+static const char doc[] =
+	"Administers zerod shard daemons, and plans for them.\v"
 	"Commands:\n"
 	"  status                 the daemons: memory, jobs, connections\n"
 	"  job list|show|drop     jobs over all daemons\n"
 	"  lane list              the lanes of every daemon\n"
 	"  plan memory|comm|hybrid|step\n"
-	"                         what ZeRO, FSDP and zerod need; zeroctl plan --help\n"
-	"  simulate adam|stage3   teaching simulations; zeroctl simulate --help\n"
+	"                         what ZeRO, FSDP and zerod need\n"
+	"  simulate adam|stage3   teaching simulations\n"
 	"  doctor                 checks this host, and daemons if --endpoints is given\n"
 	"  bench                  measures push, step and fetch with a job of its own\n"
 	"\n"
+	"zeroctl COMMAND --help says more about one.\n"
 	"Environment: ZEROCTL_ENDPOINTS, ZEROCTL_OUTPUT, ZEROCTL_TIMEOUT; options win.\n"
 	"Exit status: 0 done, 1 failed, 2 usage, 3 cannot connect, 4 refused, 5 unhealthy, 124 timed out, 130 interrupted.";
 
-static const struct argp_option options[] = {
-	{"endpoints", 'e', "HOST:PORT,...", 0, "daemons to ask (127.0.0.1:7410)", 0},
-	{"output", 'o', "table|json|csv", 0, "how answers are written (table)", 0},
-	{"timeout", 't', "SECONDS", 0, "bound on the whole command (10)", 0},
-	{"yes", 'y', NULL, 0, "go through with what destroys", 0},
-	{0},
+/* clang-format off */
+#define OPTIONS                                                                             \
+	{"endpoints", 'e', "HOST:PORT,...", 0, "daemons to ask (127.0.0.1:7410)", 0},       \
+	{"output", 'o', "table|json|csv", 0, "how answers are written (table)", 0},         \
+	{"timeout", 't', "SECONDS", 0, "bound on the whole command (10)", 0},               \
+	{"yes", 'y', NULL, 0, "go through with what destroys", 0},                          \
+	{"help", 'h', NULL, 0, "this text", -1},                                            \
+	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},                                         \
+	{"usage", K_USAGE, NULL, 0, "the options in short", -1},                            \
+	{"version", 'V', NULL, 0, "version", -1},                                           \
+	{0}
+/* clang-format on */
+
+static const struct argp_option options[] = {OPTIONS};
+static const struct argp_option bench_options[] = {
+	{NULL, 'n', "PARAMETERS", 0, "of the job (16e6)", 0},
+	{"steps", K_STEPS, "N", 0, "to measure (10)", 0},
+	OPTIONS,
+};
+
+struct command_line {
+	struct zd_ctl *ctl;
+	int command; /* its index among all arguments */
+	int help;    /* asked for, behind the command */
+	int argc;    /* its words: without options */
+	char *argv[WORDS_MAX + 1];
 };
 
 static int set_format(struct zd_ctl *ctl, const char *text)
@@ -66,9 +95,8 @@ static int set_timeout(struct zd_ctl *ctl, const char *text)
 	return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse(int key, char *arg, struct zd_ctl *ctl, struct argp_state *state)
 {
-	struct zd_ctl *ctl = state->input;
 	switch (key) {
 	case 'e':
 		ctl->endpoints = arg;
@@ -85,13 +113,66 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'y':
 		ctl->yes = 1;
 		return 0;
-	case ARGP_KEY_ARG:
-		ctl->command = state->next - 1; /* it and everything behind it is its own */
-		state->next = state->argc;
+	case '?':
+	case 'h':
+		fputs(examples, stdout);
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
 		return 0;
+	case K_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	case 'V':
+		puts("zeroctl " ZD_RELEASE);
+		exit(ZD_CTL_OK);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+/* Up to the command, which stays for somebody else. */
+static error_t parse_first(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	if (key != ARGP_KEY_ARG)
+		return parse(key, arg, line->ctl, state);
+	line->command = state->next - 1; /* it and everything behind it is its own */
+	state->next = state->argc;
+	return 0;
+}
+
+/* From the command on: its words and the same options. */
+static error_t parse_command(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (line->argc == WORDS_MAX)
+			argp_error(state, "expected at most %d words, found '%s' as one more", WORDS_MAX, arg);
+		line->argv[line->argc++] = arg;
+		return 0;
+	case 'n':
+		line->ctl->params = arg;
+		return 0;
+	case K_STEPS:
+		line->ctl->steps = arg;
+		return 0;
+	case '?':
+	case 'h':
+		line->help = 1; /* its verb may come yet */
+		return 0;
+	default: return parse(key, arg, line->ctl, state);
+	}
+}
+
+int zd_ctl_usage(struct zd_ctl *ctl, const char *noun, const char *format, ...)
+{
+	va_list args;
+	fprintf(ctl->err, "zeroctl %s: ", noun);
+	va_start(args, format);
+	vfprintf(ctl->err, format, args);
+	va_end(args);
+	fprintf(ctl->err, "; see: zeroctl %s --help\n", noun);
+	return ZD_CTL_USAGE;
 }
 
 static int environment(struct zd_ctl *ctl)
@@ -136,9 +217,9 @@ int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report)
 {
 	int rc = zd_report_write(report, ctl->format, ctl->out);
 	zd_report_free(report);
-	if (rc == 0 && fflush(ctl->out) == 0)
+	if (rc == 0)
 		return ZD_CTL_OK;
-	fprintf(ctl->err, "zeroctl: the answer cannot be written: %s\n", strerror(errno));
+	fprintf(ctl->err, "zeroctl: the answer cannot be written: %s\n", ferror(ctl->out) ? "check where standard output goes" : "no memory for it");
 	return ZD_CTL_FAILED;
 }
 
@@ -171,10 +252,39 @@ static int pure_command(struct zd_ctl *ctl, int (*run)(int, char **, FILE *, FIL
 	return rc;
 }
 
+volatile sig_atomic_t zd_ctl_interrupt;
+
 static void interrupted(int signal)
 {
 	(void)signal;
-	_exit(130);
+	if (zd_ctl_interrupt != ZD_CTL_LATER)
+		_exit(ZD_CTL_INTERRUPTED);
+	zd_ctl_interrupt = ZD_CTL_NOW;
+}
+
+/* The last thing that happens: what buffers held goes out, or the exit status tells that it did not. */
+static void check_output(int status, void *unused)
+{
+	(void)unused;
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != ZD_CTL_OK)
+		return;
+	fputs("zeroctl: the answer cannot be written; check where standard output goes\n", stderr);
+	_exit(ZD_CTL_FAILED);
+}
+
+/* argv: the command and everything behind it. */
+static int daemon_command(struct zd_ctl *ctl, int (*run)(struct zd_ctl *, int, char **), int argc, char **argv)
+{
+	const struct argp argp = {run == zd_ctl_bench ? bench_options : options, parse_command, "", NULL, NULL, NULL, NULL};
+	struct command_line line = {.ctl = ctl, .argc = 1, .argv = {argv[0]}};
+	char name[64];
+	snprintf(name, sizeof name, "zeroctl %s", argv[0]);
+	argv[0] = name; /* what argp's messages begin with */
+	argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &line);
+	if (!line.help)
+		return run(ctl, line.argc, line.argv);
+	fputs(zd_ctl_help(line.argv[0], line.argc > 1 ? line.argv[1] : NULL), stdout);
+	return ZD_CTL_OK;
 }
 
 int main(int argc, char **argv)
@@ -185,29 +295,30 @@ int main(int argc, char **argv)
 	} commands[] = {
 		{"status", zd_ctl_status}, {"job", zd_ctl_job}, {"lane", zd_ctl_lane}, {"doctor", zd_ctl_doctor}, {"bench", zd_ctl_bench},
 	};
-	struct zd_ctl ctl = {.command = argc, .timeout_ms = 10000, .out = stdout, .err = stderr};
-	const struct argp argp = {options, parse, "COMMAND ...", doc, NULL, NULL, NULL};
+	struct zd_ctl ctl = {.timeout_ms = 10000, .out = stdout, .err = stderr};
+	struct command_line line = {.ctl = &ctl, .command = argc};
+	const struct argp argp = {options, parse_first, "COMMAND ...", doc, NULL, NULL, NULL};
 	int rc = environment(&ctl);
 	if (rc)
 		return rc;
 	signal(SIGINT, interrupted);
-	signal(SIGPIPE, SIG_IGN);
-	argp_program_version = "zeroctl " ZD_RELEASE;
+	on_exit(check_output, NULL);
 	argp_err_exit_status = ZD_CTL_USAGE;
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &ctl);
-	argc -= ctl.command;
-	argv += ctl.command;
+	argv[0] = program_invocation_short_name;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &line);
+	argc -= line.command;
+	argv += line.command;
 	if (argc == 0) {
 		fprintf(stderr, "zeroctl: a command is missing; 'zeroctl --help' shows them\n");
 		return ZD_CTL_USAGE;
 	}
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		if (strcmp(argv[0], commands[i].name) == 0)
-			return commands[i].run(&ctl, argc, argv);
+			return daemon_command(&ctl, commands[i].run, argc, argv);
 	if (strcmp(argv[0], "plan") == 0)
 		return pure_command(&ctl, zd_cli_plan, argc, argv);
 	if (strcmp(argv[0], "simulate") == 0)
 		return pure_command(&ctl, zd_cli_simulate, argc, argv);
-	fprintf(stderr, "zeroctl: no command '%s'; expected status, job, lane, plan, simulate, doctor or bench\n", argv[0]);
+	fprintf(stderr, "zeroctl: no command '%s'; expected status, job, lane, plan, simulate, doctor or bench; see: zeroctl --help\n", argv[0]);
 	return ZD_CTL_USAGE;
 }

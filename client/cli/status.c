@@ -81,10 +81,8 @@ static const struct zd_table_column status_columns[] = {
 int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv)
 {
 	struct lane_rows rows = {0};
-	if (argc > 1) {
-		fprintf(ctl->err, "zeroctl status: unexpected argument '%s'\n", argv[1]);
-		return ZD_CTL_USAGE;
-	}
+	if (argc > 1)
+		return zd_ctl_usage(ctl, "status", "expected no argument, found '%s'", argv[1]);
 	int rc = zd_ctl_each_lane(ctl, collect, &rows), draining = 0;
 	if (rc)
 		goto out;
@@ -123,10 +121,11 @@ static const struct zd_table_column lane_columns[] = {
 int zd_ctl_lane(struct zd_ctl *ctl, int argc, char **argv)
 {
 	struct lane_rows rows = {0};
-	if (argc != 2 || strcmp(argv[1], "list") != 0) {
-		fprintf(ctl->err, "usage: zeroctl lane list\n");
-		return ZD_CTL_USAGE;
-	}
+	if (argc < 2 || strcmp(argv[1], "list") != 0)
+		return zd_ctl_usage(ctl, "lane", "expected list, found %s%s%s", argc < 2 ? "nothing" : "'", argc < 2 ? "" : argv[1],
+				    argc < 2 ? "" : "'");
+	if (argc > 2)
+		return zd_ctl_usage(ctl, "lane list", "expected no argument, found '%s'", argv[2]);
 	int rc = zd_ctl_each_lane(ctl, collect, &rows);
 	if (rc == 0) {
 		struct zd_report *report = zd_report_new("lane list");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/trainer/report.h"
 #include "client/trainer/sample.h"
@@ -129,12 +130,23 @@ static int run(struct zd_lm_state *state, struct zd_lm_report *report)
 	return rc;
 }
 
+/* What was printed for somebody has to arrive. */
+static void check_output(int status, void *unused)
+{
+	(void)unused;
+	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != EXIT_SUCCESS)
+		return;
+	fputs("zerod-lm: standard output cannot be written; check where it goes\n", stderr);
+	_exit(EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
 	struct zd_lm_options options;
 	struct zd_lm_report report;
 	char detail[1024] = "";
 	zd_assert_failed = assertion_failed;
+	on_exit(check_output, NULL);
 	zd_lm_options_parse(&options, argc, argv);
 	zd_kernels_thread_init();
 	zd_lm_report_begin(&report, &options);

@@ -10,19 +10,21 @@
 
 #include "proto/limits.h"
 
-static const char doc[] =
-	"Trains a byte-level Transformer through zerod's shard daemons.\v"
-	"Commands:\n"
-	"  train       one worker process; start one per rank\n"
-	"  reference   the same training for all ranks in one process without any\n"
-	"              daemon: the same bits\n"
-	"\n"
+static const char examples[] =
 	"Examples:\n"
 	"  zerod-lm train --endpoints 127.0.0.1:7410 --text book.txt\n"
 	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --rank 0 --world 2\n"
 	"  torchrun --no-python --nproc-per-node 2 \\\n"
 	"      zerod-lm train --endpoints a:7410 --text book.txt\n"
 	"  zerod-lm reference --world 2 --text book.txt\n"
+	"\n";
+
+static const char doc[] =
+	"Trains a byte-level Transformer through zerod's shard daemons.\v"
+	"Commands:\n"
+	"  train       one worker process; start one per rank\n"
+	"  reference   the same training for all ranks in one process without any\n"
+	"              daemon: the same bits\n"
 	"\n"
 	"Rank, world size and epoch come from the options, or from the environment of torchrun, Open MPI or Slurm.\n"
 	"Exit status: 0 done, 1 failed, 2 usage, 75 the launch is over (a worker died, a daemon went away): start all ranks again with a "
@@ -31,7 +33,7 @@ static const char doc[] =
 enum key {
 	K_ENDPOINTS = 256, K_JOB, K_TEXT, K_STAGE, K_RESHARD, K_MICRO, K_ACCUMULATE, K_STEPS, K_SEED, K_CODEC, K_LAYERS, K_DIM, K_HEADS,
 	K_CONTEXT, K_BATCH, K_RECOMPUTE, K_LR, K_FLOOR, K_WARMUP, K_DECAY, K_BETA1, K_BETA2, K_EPS, K_NORM, K_OPTIMIZER, K_GATHER, K_PREFETCH,
-	K_LEASE, K_TIMEOUT, K_SAMPLE, K_SAMPLE_WEIGHTS, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH,
+	K_LEASE, K_TIMEOUT, K_SAMPLE, K_SAMPLE_WEIGHTS, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH, K_USAGE,
 };
 
 static const struct argp_option table[] = {
@@ -76,12 +78,15 @@ static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, "Output", 5},
 	{"sample", K_SAMPLE, "BYTES", 0, "text to generate at the end (0)", 0},
 	{"sample-weights", K_SAMPLE_WEIGHTS, "hold|fetch", 0,
-	 "stage 3: fetch all weights once and hold them while sampling, beyond --gather-bytes, or keep to that bound and fetch them all for each byte (hold)",
-	 0},
+	 "stage 3: all weights at once for the sample, or one unit at a time (hold)", 0},
 	{"result", K_RESULT, "FILE", 0, "write the SHA-256 of the final weights there", 0},
 	{"json", K_JSON, NULL, 0, "one JSON object per step and one at the end, on standard output", 0},
 	{"progress", K_PROGRESS, "auto|always|never", 0, "progress line (auto: on a terminal, rank 0)", 0},
 	{"kernels", K_KERNELS, "NAME", 0, "at most scalar, avx2 or avx512 (the best)", 0},
+	{"help", 'h', NULL, 0, "this text", -1},
+	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
+	{"usage", K_USAGE, NULL, 0, "the options in short", -1},
+	{"version", 'V', NULL, 0, "version", -1},
 	{0},
 };
 
@@ -206,16 +211,31 @@ static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp
 	}
 }
 
+/* argp's own would not begin with examples, and has no -h. */
+static int parse_help(int key, struct argp_state *s)
+{
+	switch (key) {
+	case '?':
+	case 'h':
+		fputs(examples, s->out_stream);
+		argp_state_help(s, s->out_stream, ARGP_HELP_STD_HELP);
+		return 1;
+	case K_USAGE: argp_state_help(s, s->out_stream, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 1;
+	case 'V': puts("zerod-lm " ZD_RELEASE); exit(EXIT_SUCCESS);
+	default: return 0;
+	}
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct parsing *p = state->input;
 	if (key == ARGP_KEY_ARG) {
 		if (p->command)
-			argp_error(state, "unexpected argument '%s'", arg);
+			argp_error(state, "expected one command and options, found '%s'", arg);
 		p->command = arg;
 		return 0;
 	}
-	if (parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
+	if (parse_help(key, state) || parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
 	    parse_sharding(p->o, key, arg, state) || parse_output(p->o, key, arg, state))
 		return 0;
 	return ARGP_ERR_UNKNOWN;
@@ -292,8 +312,8 @@ void zd_lm_options_parse(struct zd_lm_options *options, int argc, char **argv)
 	static const struct argp argp = {table, parse, "train|reference", doc, NULL, NULL, NULL};
 	struct parsing p = {.o = options};
 	defaults(options);
-	argp_program_version = "zerod-lm " ZD_RELEASE;
 	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &p);
+	argv[0] = program_invocation_short_name; /* what messages begin with */
+	argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &p);
 	finish(&p);
 }

@@ -80,7 +80,7 @@ static const struct value_case values[] = {
 	{"memory", "budget", "16777217", "16777217B", NULL},
 	{"memory", "budget", "auto", "auto", NULL},
 	{"memory", "budget", "64GB", NULL, "expected bytes with KiB"},
-	{"memory", "budget", "1MiB", NULL, "expected 16MiB to"},
+	{"memory", "budget", "1MiB", NULL, "expected 16MiB to 128TiB, or auto, found \"1MiB\""},
 	{"memory", "budget", "-1", NULL, "expected bytes"},
 	{"memory", "budget", "18446744073709551615TiB", NULL, "expected bytes"},
 	{"memory", "budget", "99999999999999999999", NULL, "expected bytes"},
