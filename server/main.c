@@ -69,6 +69,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'c':
+		if (!*arg)
+			argp_error(state, "--config: expected a file, found an empty name");
 		o->sources.file = arg;
 		o->sources.must_exist = 1;
 		return 0;
@@ -78,6 +80,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		o->sets[o->sources.set_count++] = arg;
 		return 0;
 	case OPT_PORT_FILE:
+		if (!*arg)
+			argp_error(state, "--port-file: expected a file, found an empty name");
 		set_port_file(state, o, arg);
 		return 0;
 	case OPT_CHECK:

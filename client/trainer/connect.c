@@ -60,7 +60,7 @@ int zd_lm_connect(struct zerod_client **ret_client, struct zd_lm_state *state, u
 	free(units);
 	free(names);
 	if (status)
-		return ZD_LM_FAILED;
+		return status == ZEROD_ERR_ARGUMENT ? ZD_LM_USAGE : ZD_LM_FAILED;
 	if (o->stage != 0)
 		status = plan(*ret_client, state);
 	if (!status)

@@ -11,7 +11,7 @@
 #include "proto/assert.h"
 #include "server/kernel/kernel.h"
 
-enum { EXIT_AGAIN = 75 }; /* sysexits.h: EX_TEMPFAIL */
+enum { EXIT_USAGE = 2, EXIT_AGAIN = 75 /* sysexits.h: EX_TEMPFAIL */ };
 
 static void assertion_failed(const char *file, int line, const char *what)
 {
@@ -19,11 +19,12 @@ static void assertion_failed(const char *file, int line, const char *what)
 	abort();
 }
 
-static struct zd_lm_state *open_state(const struct zd_lm_options *o, char *detail, size_t size)
+static struct zd_lm_state *open_state(const struct zd_lm_options *o, int *ret_failure, char *detail, size_t size)
 {
+	*ret_failure = ZD_LM_FAILED;
 	if (o->command == ZD_LM_REFERENCE)
 		return zd_lm_state_local(o, detail, size);
-	return o->stage == 0 ? zd_lm_state_replica(o, detail, size) : zd_lm_state_daemon(o, detail, size);
+	return o->stage == 0 ? zd_lm_state_replica(o, ret_failure, detail, size) : zd_lm_state_daemon(o, ret_failure, detail, size);
 }
 
 /* Files that cannot be used are said before any daemon is asked for anything; the result is not touched yet. */
@@ -154,12 +155,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "zerod-lm: %s\n", detail);
 		return EXIT_FAILURE;
 	}
-	struct zd_lm_state *state = open_state(&options, detail, sizeof detail);
+	int rc;
+	struct zd_lm_state *state = open_state(&options, &rc, detail, sizeof detail);
 	if (!state) {
-		fprintf(stderr, "zerod-lm: %s\n", detail);
-		return EXIT_FAILURE;
+		fprintf(stderr, "zerod-lm: %s\n%s", detail, rc == ZD_LM_USAGE ? "Try 'zerod-lm --help'.\n" : "");
+		return rc == ZD_LM_USAGE ? EXIT_USAGE : EXIT_FAILURE;
 	}
-	int rc = run(state, &report);
+	rc = run(state, &report);
 	if (rc)
 		fprintf(stderr, "zerod-lm: rank %u: %s\n", options.launch.rank, state->detail);
 	state->ops->free(state);

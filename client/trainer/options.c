@@ -199,6 +199,7 @@ static int parse_sharding(struct zd_lm_options *o, int key, char *arg, struct ar
 
 static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp_state *s)
 {
+	static const char *const kernels[] = {"scalar", "avx2", "avx512", NULL};
 	static const char *const progresses[] = {"auto", "never", "always", NULL}, *const sample_weights[] = {"fetch", "hold", NULL};
 	switch (key) {
 	case K_SAMPLE: o->sample = (uint32_t)whole(s, "sample", arg, 0, 1000000); return 1;
@@ -206,7 +207,7 @@ static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp
 	case K_RESULT: o->result = arg; return 1;
 	case K_JSON: o->json = 1; return 1;
 	case K_PROGRESS: o->progress = word(s, "progress", arg, progresses) - 1; return 1;
-	case K_KERNELS: o->kernels = arg; return 1;
+	case K_KERNELS: o->kernels = kernels[word(s, "kernels", arg, kernels)]; return 1;
 	default: return 0;
 	}
 }
@@ -303,6 +304,8 @@ static void finish(struct parsing *p)
 	}
 	if (!o->reshard && o->stage != 3)
 		usage_error("--reshard-after-forward=no is for stage 3; stages 0 to 2 keep all weights anyway");
+	if (!o->sample_hold && o->stage != 3)
+		usage_error("--sample-weights=fetch is for stage 3; stages 0 to 2 hold all weights anyway");
 	if (o->accumulate == ZD_LM_LOCAL && o->stage > 1 && o->command == ZD_LM_TRAIN)
 		usage_error("--accumulate=local is for stages 0 and 1; stages 2 and 3 keep no gradients to add up");
 }

@@ -22,6 +22,7 @@ enum zd_lm_failure {
 	ZD_LM_FAILED = -1,
 	ZD_LM_AGAIN = -2,	/* the launch is over; starting again with a higher epoch goes on from the last decided round */
 	ZD_LM_REDO = -3,	/* compute this step again */
+	ZD_LM_USAGE = -4,	/* an option is wrong; only from making a state */
 };
 
 struct zd_lm_state;
@@ -55,9 +56,10 @@ struct zd_lm_state {
 	char detail[1024];
 };
 
-/* NULL, with a text in `detail`, if it cannot be made. */
-struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *options, char *detail, size_t size);
-struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *options, char *detail, size_t size);
+/* NULL, with a text in `detail`, if it cannot be made; *ret_failure is why. */
+struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *options, int *ret_failure, char *detail, size_t size);
+struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *options, int *ret_failure, char *detail, size_t size);
+/* NULL for lack of memory only. */
 struct zd_lm_state *zd_lm_state_local(const struct zd_lm_options *options, char *detail, size_t size);
 
 /* For the implementations: fills the common part from the model's configuration; 0 or ZD_LM_FAILED (no memory). */

@@ -310,8 +310,9 @@ static int load_initial(struct daemon_state *d)
 	return status ? status : zerod_seal(d->client);
 }
 
-struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *o, char *detail, size_t size)
+struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *o, int *ret_failure, char *detail, size_t size)
 {
+	*ret_failure = ZD_LM_FAILED;
 	struct daemon_state *d = calloc(1, sizeof *d);
 	if (!d || zd_lm_state_init(&d->base, &ops, o)) {
 		snprintf(detail, size, "no memory");
@@ -332,8 +333,11 @@ struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *o, char *deta
 		snprintf(detail, size, "no memory for gradients of %llu elements", (unsigned long long)d->base.numel_sum);
 		goto fail;
 	}
-	if (zd_lm_connect(&d->client, &d->base, d->base.numel_sum, detail, size))
+	int rc = zd_lm_connect(&d->client, &d->base, d->base.numel_sum, detail, size);
+	if (rc) {
+		*ret_failure = rc;
 		goto fail;
+	}
 	int status = load_initial(d);
 	if (!status)
 		status = zerod_progress(d->client, &d->base.progress);

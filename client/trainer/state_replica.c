@@ -110,8 +110,9 @@ static void free_state(struct zd_lm_state *s)
 
 static const struct zd_lm_state_ops ops = {begin, gather, release, push, step, generate, master, stats, free_state};
 
-struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *o, char *detail, size_t size)
+struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *o, int *ret_failure, char *detail, size_t size)
 {
+	*ret_failure = ZD_LM_FAILED;
 	struct replica_state *r = calloc(1, sizeof *r);
 	if (!r || zd_lm_state_init(&r->base, &ops, o)) {
 		snprintf(detail, size, "no memory");
@@ -124,8 +125,11 @@ struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *o, char *det
 		snprintf(detail, size, "no memory for a replica of %llu parameters; stages 1 to 3 need less", (unsigned long long)r->base.numel_sum);
 		goto fail;
 	}
-	if (zd_lm_connect(&r->client, &r->base, 0, detail, size))
+	int rc = zd_lm_connect(&r->client, &r->base, 0, detail, size);
+	if (rc) {
+		*ret_failure = rc;
 		goto fail;
+	}
 	if (r->base.progress.round == 0)
 		return &r->base;
 	snprintf(detail, size,

@@ -158,7 +158,7 @@ static int on_pair(void *user, const char *section, const char *key, const char 
 
 	where_in_file(l, where);
 	if (!*section)
-		zd_conf_error(l->errors, where, "\"%s\" stands before any [section]", key);
+		zd_conf_error(l->errors, where, "expected a [section] first, found \"%s\"", key);
 	else
 		set_value(l, where, section, key, value ? value : "");
 	return 1;
@@ -178,13 +178,14 @@ static int load_file(struct zd_conf *conf, const char *path, int must_exist, str
 		zd_conf_error(errors, path, "cannot be read: %s", strerror(errno));
 		return 0;
 	}
+	errno = 0;
 	rc = ini_parse_stream(read_line, &l, on_pair, &l);
 	if (rc > 0) {
 		l.line = (uint32_t)rc;
 		where_in_file(&l, where);
 		zd_conf_error(errors, where, "expected [section], key = value, or a comment");
 	} else if (rc < 0 || ferror(l.file)) {
-		zd_conf_error(errors, path, "cannot be read");
+		zd_conf_error(errors, path, "cannot be read%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
 	}
 	fclose(l.file);
 	return 0;

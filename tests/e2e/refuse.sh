@@ -21,8 +21,8 @@ expect "an unknown command" 2 "no command 'tarin'" lm tarin --text "$text"
 expect "a stage that does not exist" 2 'stage.*0 to 3.*4' lm train --text "$text" --stage 4
 expect "a rank beyond the world" 2 'rank' lm train --text "$text" --rank 2 --world 2
 expect "a host that does not answer" 1 'refused|cannot connect|answer' "$bin/zerod-lm" train --endpoints 127.0.0.1:1 --text "$text" "${small[@]}"
-expect "an endpoint without port" 1 'host:port' "$bin/zerod-lm" train --endpoints localhost --text "$text" "${small[@]}"
-expect "a job name that cannot be" 1 'job' lm train --job 'a b' --text "$text" "${small[@]}"
+expect "an endpoint without port" 2 'host:port' "$bin/zerod-lm" train --endpoints localhost --text "$text" "${small[@]}"
+expect "a job name that cannot be" 2 'job' lm train --job 'a b' --text "$text" "${small[@]}"
 
 check "a job is there" lm train --job first --text "$text" "${small[@]}"
 expect "a second job of that name with another specification names the first field that differs" 1 'units|numel|unit' \

@@ -133,6 +133,9 @@ expect "--set of a size too small" 78 '^zerod: --set: memory.budget: expected 16
 expect "every mistake has the prefix" 78 '^zerod: --set: limits.jobs: ' "$z" --set memory.budget=1MiB --set limits.jobs=99
 printf '[limits]\njobs = 99\n' >"$work/bad.conf"
 expect "a mistake in a file: prefix, file, line" 78 "^zerod: $work/bad.conf:2: limits.jobs: expected" "$z" -c "$work/bad.conf"
+expect "a folder as configuration" 78 "^zerod: $work: cannot be read: Is a directory" "$z" -c "$work"
+expect "no name of a configuration" 2 '^zerod: --config: expected a file, found an empty name' "$z" -c '' --check-config
+expect "no name of a port file" 2 '^zerod: --port-file: expected a file, found an empty name' "$z" --port-file '' --check-config
 for option in --print-sample-config --print-config-man --dump-config; do
 	expect "zerod $option to a full disk is a failure" 1 'zerod: standard output cannot be written' bash -c "'$z' $option >/dev/full"
 done
@@ -141,6 +144,14 @@ done
 run() { env -u RANK -u WORLD_SIZE "$@" "$lm" train --endpoints "$endpoint" --text "$text" --steps 1; }
 expect "MASTER_PORT" 2 "^zerod-lm: MASTER_PORT: expected a whole number from 1 to 65535, found 'x'" run RANK=0 WORLD_SIZE=1 MASTER_PORT=x
 expect "LOCAL_WORLD_SIZE" 2 "^zerod-lm: LOCAL_WORLD_SIZE: expected a whole number from 1 to 2, found '3'" run RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3
+lm_wrong() { # PATTERN options
+	expect "zerod-lm ${*:2}" 2 "^zerod-lm: $1" "$lm" train --endpoints "$closed" --text "$text" "${@:2}"
+}
+lm_wrong "--kernels: expected one of scalar, avx2, avx512; found 'mmx'" --kernels mmx
+lm_wrong '--sample-weights=fetch is for stage 3' --sample-weights fetch --stage 2
+lm_wrong 'gather_bytes_max is 5, but the largest unit alone takes' --gather-bytes 5
+lm_wrong 'endpoint "a:b": the port must be 1 to 65535' --endpoints a:b
+lm_wrong 'endpoint "a:b": the port must be 1 to 65535' --endpoints a:b --stage 0
 expect "two commands" 2 "^zerod-lm: expected one command and options, found 'reference'" "$lm" train reference --text "$text"
 for json in "" --json; do
 	expect "zerod-lm $json to a full disk is a failure" 1 'zerod-lm: standard output cannot be written' \

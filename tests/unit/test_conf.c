@@ -179,7 +179,7 @@ struct mistake_case {
 static const struct mistake_case mistakes[] = {
 	{"[limits]\njob = 1\n", {"z.conf:2: unknown key \"job\" in [limits]", "handshakes"}},
 	{"[limit]\njobs = 1\n", {"z.conf:2: unknown section [limit]"}},
-	{"jobs = 1\n", {"z.conf:1: \"jobs\" stands before any [section]"}},
+	{"jobs = 1\n", {"z.conf:1: expected a [section] first, found \"jobs\""}},
 	{"[limits]\njobs = 1\n\njobs = 1\n", {"z.conf:4: limits.jobs is set a second time", "z.conf:2"}},
 	{"[limits]\njobs = 17\nhandshakes = none\n", {"z.conf:2: limits.jobs: expected 1 to 16, found \"17\"", "z.conf:3: limits.handshakes"}},
 	{"[limits]\njobs\n", {"z.conf:2: expected [section], key = value"}},
