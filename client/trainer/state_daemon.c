@@ -42,9 +42,8 @@ struct daemon_state {
 	struct zd_lm_kept kept; /* stage 1 */
 	uint32_t *held;		/* per unit: gathers without their release, left behind when a step fails half way */
 	/* for a text */
-	int all_held;	 /* every unit is gathered and stays so */
-	uint16_t *copy;	 /* all units, one behind the other, beyond the bound */
-	uint32_t *cycle; /* units in the order of forward passes, from the second one on: what is gathered after the first */
+	int all_held;	/* every unit is gathered and stays so */
+	uint16_t *copy; /* all units, one behind the other, beyond the bound */
 };
 
 static struct daemon_state *self(struct zd_lm_state *s)
@@ -126,12 +125,7 @@ static int gather(struct zd_lm_state *s, uint32_t u, int backward, const uint16_
 		*ret_weights = zerod_weights(d->client, u);
 		return 0;
 	}
-	int rc = gather_held(d, u, ret_weights);
-	if (!rc && u == 0 && d->cycle) {
-		int status = zerod_plan_gathers(d->client, d->cycle, s->units);
-		rc = status ? failed(d, status) : 0;
-	}
-	return rc;
+	return gather_held(d, u, ret_weights);
 }
 
 static int release(struct zd_lm_state *s, uint32_t u, int backward)
@@ -248,12 +242,8 @@ static int generate(struct zd_lm_state *s, int hold)
 	int rc = 0;
 	if (s->options->stage != 3)
 		return begin(s);
-	if (!hold) {
-		d->cycle = malloc(s->units * sizeof *d->cycle);
-		for (uint32_t u = 0; d->cycle && u < s->units; u++)
-			d->cycle[u] = (u + 1) % s->units;
-		return d->cycle ? 0 : failed(d, ZEROD_ERR_MEMORY);
-	}
+	if (!hold)
+		return 0;
 	if (zerod_stats(d->client, &st) || 2 * s->numel_sum > st.gather_bytes_limit)
 		return copy_all(d);
 	for (uint32_t u = 0; u < s->units && !rc; u++)
@@ -285,7 +275,6 @@ static void free_state(struct zd_lm_state *s)
 	zd_lm_kept_fini(&d->kept);
 	free(d->held);
 	free(d->copy);
-	free(d->cycle);
 	zd_lm_state_fini(s);
 	free(d);
 }

@@ -21,11 +21,11 @@ for option in -h --help; do
 	check "zerod $option" begins Examples: "$z" $option
 	check "zerod-lm $option" begins Examples: "$lm" $option
 	check "zerod-lm train $option" begins Examples: "$lm" train $option
-	expect "zeroctl job drop $option is about that verb" 0 'destroys' "$ctl" job drop $option
+	expect "zeroctl job drop $option is about that verb" 0 'on every daemon of --endpoints' "$ctl" job drop $option
 	expect "zeroctl $option names the commands" 0 '^  job list\|show\|drop' "$ctl" $option
 	expect "a verb that does not exist: its noun" 0 'zeroctl job drop NAME' "$ctl" job nonsense $option
 done
-expect "help before the verb" 0 'destroys' "$ctl" job -h drop
+expect "help before the verb" 0 'on every daemon of --endpoints' "$ctl" job -h drop
 for program in "$ctl" "$z" "$lm"; do
 	for option in -V --version; do expect "$(basename "$program") $option" 0 '^[a-z-]+ [0-9]+\.[0-9]+\.[0-9]+$' "$program" $option; done
 	expect "$(basename "$program") --usage" 0 '^Usage: ' "$program" --usage
