@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,8 @@
 #define UNANSWERED_MAX 2u
 
 enum state { RUNNING, DRAINING, STOPPING };
+
+static const int signums[3] = {SIGTERM, SIGINT, SIGHUP};
 
 struct zd_daemon {
 	struct zd_conf conf;
@@ -80,10 +84,23 @@ static void drain(struct zd_daemon *d)
 	uv_timer_start(&d->drain_timer, on_drain_timeout, d->conf.timeouts_drain / 1000000, 0);
 }
 
+/* From here to the end of the thread, or until ret_old is restored.  Threads begin with the mask of who makes them. */
+static void block_signals(const struct zd_daemon *d, sigset_t *ret_old)
+{
+	sigset_t set;
+	int i;
+
+	sigemptyset(&set);
+	for (i = 0; d->options.signals && i < 3; i++)
+		sigaddset(&set, signums[i]);
+	pthread_sigmask(SIG_BLOCK, &set, ret_old);
+}
+
 static void close_handles(struct zd_daemon *d)
 {
 	int i;
 
+	block_signals(d, NULL); /* closing restores what a signal does by default: one more would end the process with its number */
 	zd_door_close(d->door);
 	uv_close((uv_handle_t *)&d->drain_timer, NULL);
 	uv_close((uv_handle_t *)&d->watchdog, NULL);
@@ -227,7 +244,6 @@ static void on_watchdog(uv_timer_t *timer)
 
 static int make_loop(struct zd_daemon *d)
 {
-	static const int signums[3] = {SIGTERM, SIGINT, SIGHUP};
 	uint64_t watchdog_us = zd_notify_watchdog_us();
 	int rc, i;
 
@@ -446,6 +462,7 @@ static enum zd_exit start(struct zd_daemon *d, char *text, size_t size)
 {
 	uint64_t slab_bytes = 0;
 	enum zd_exit ex;
+	sigset_t old;
 	int rc;
 
 	d->kernels = zd_kernels_select(getenv("ZEROD_KERNELS"));
@@ -460,10 +477,13 @@ static enum zd_exit start(struct zd_daemon *d, char *text, size_t size)
 	}
 	zd_check_log(&d->conf, &d->memory, d->budget, d->kernels);
 	rc = make_loop(d);
-	if (rc == 0)
+	if (rc == 0) {
+		block_signals(d, &old); /* for the lanes: signals are this thread's */
 		rc = start_lanes(d, slab_bytes);
-	else
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+	} else {
 		d->lane_count = 0;
+	}
 	if (rc < 0) {
 		snprintf(text, size, "cannot start the lanes: %s", uv_strerror(rc));
 		return ZD_EXIT_FAILED;

@@ -71,3 +71,35 @@ daemon() {
 	fi
 	printf -v "port_$name" %s "$got"
 }
+
+# steady JOB RANK key=value...: starts a steady_worker; its lines go to $work/JOB.RANK, its words to $work/JOB.RANK.err, its pid to $started.
+# steady_held: the same for one with pause=..., after it says "paused"; its lines are read by go_on, which lets it go on to its end.
+steady() {
+	local name=$1.$2
+	"$bin/steady_worker" job="$1" rank="$2" "${@:3}" >"$work/$name" 2>"$work/$name.err" </dev/null &
+	started=$!
+	pids+=($!)
+}
+declare -A words lines
+steady_held() {
+	local name=$1.$2 in out line
+	mkfifo "$work/$name.in"
+	exec {in}<>"$work/$name.in"
+	exec {out}< <(exec "$bin/steady_worker" job="$1" rank="$2" "${@:3}" <"$work/$name.in" 2>"$work/$name.err")
+	started=$!
+	pids+=($!)
+	words[$name]=$in lines[$name]=$out
+	while read -r line <&"$out"; do [[ $line == paused ]] && return; done
+	fail "$name pauses" "$(<"$work/$name.err")"
+}
+release() { echo >&"${words[$1]}"; }
+go_on() { # JOB.RANK
+	release "$1"
+	cat <&"${lines[$1]}" >"$work/$1"
+}
+digest_in() { sed -n 's/^digest //p' "$work/$1"; } # JOB.RANK
+# A line of a log that is still being written; the bound is for what never comes.
+await() { # FILE PATTERN
+	for _ in $(seq 10000); do grep -Eq -- "$2" "$1" && return; done
+	return 1
+}
