@@ -9,6 +9,9 @@
 
 #include_next <immintrin.h>
 
+/* Keeps SIMDe (0.8.2, Debian 13) from a typedef of its own, which clang's contradicts. */
+#define __mmask64 __mmask64
+
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
