@@ -6,6 +6,7 @@ cd "$root" || exit 1
 
 list() { git ls-files -co --exclude-standard -- "$@" | while read -r f; do [[ -f $f ]] && printf '%s\n' "$f"; done; }
 mapfile -t sources < <(list '*.c' '*.h')
+check "git lists the sources, which all else here is about" test "${#sources[@]}" -gt 100
 
 # nothing NAME LINES: passes if LINES is empty
 nothing() {
