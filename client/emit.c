@@ -209,7 +209,7 @@ static int emit_ping(struct zd_session *s, struct zd_link *l)
 {
 	Zd__Pb__Ping m = ZD__PB__PING__INIT;
 
-	m.token = s->now;
+	m.token = s->push_counter; /* the answer tells whether these may go, see zd_cpush_pong */
 	if (zd_cemit_frame(s, l, ZD_MSG_PING, 0, &m.base, NULL, 0, NULL) < 0)
 		return -1;
 	l->pinged = s->now;

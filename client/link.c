@@ -349,6 +349,7 @@ static void take_message(struct zd_session *s, struct zd_link *l, uint16_t type,
 		take_error(s, l, (const Zd__Pb__Error *)msg, stream);
 		return;
 	case ZD_MSG_PONG:
+		zd_cpush_pong(s, l, (const Zd__Pb__Pong *)msg);
 		return;
 	default:
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent %s, which a worker does not ask for", s->daemons[l->daemon], zd_msg_name(type));

@@ -5,6 +5,10 @@
  * A link walks the list of transfers with a cursor of its own.  For each unit it remembers how many extents it has sent (pushed) and how many the
  * lane has counted, over all micro-batches of the round; a push of micro-batch m is acknowledged there when counted reaches (m + 1) * extents.
  * A connection that comes back begins again at what JOINED shows.
+ *
+ * Nothing is pushed before the job is known to be sealed.  Another worker may have sealed it, and its trainer told this one, before this session
+ * knows: so pushes wait while every lane that is not known to be sealed is asked by PING, and are refused by a PONG that answers a PING sent
+ * after they were asked for.
  */
 #include "client/state.h"
 
@@ -143,6 +147,7 @@ void zd_cpush_request(struct zd_session *s, struct zd_req *r, const struct zd_se
 		return;
 	s->micro_batches = ev->u.push.micro_batches;
 	s->unclaimed = 0;
+	r->number = ++s->push_counter;
 	unit->next_micro++;
 	while (*at)
 		at = &(*at)->chain;
@@ -215,6 +220,15 @@ static int pushes_end(const struct zd_session *s)
 	return 1;
 }
 
+/* A SEAL of this session's own is waited for. */
+static void ask_sealed(struct zd_session *s, struct zd_link *l)
+{
+	if (s->open_pushes == 0 || s->seal_req || l->info.sealed || l->state != ZD_LINK_OPEN || l->ls != ZD_LS_PUSH || l->asked == s->push_counter)
+		return;
+	l->asked = s->push_counter;
+	l->todo |= ZD_TODO_PING;
+}
+
 void zd_cpush_settle(struct zd_session *s)
 {
 	uint8_t sealed = 1;
@@ -232,6 +246,7 @@ void zd_cpush_settle(struct zd_session *s)
 		struct zd_link *l = s->lanes[i];
 
 		sealed &= l->info.sealed;
+		ask_sealed(s, l);
 		if (!s->seal_req || s->open_loads > 0 || l->info.sealed || l->seal_sent || l->state != ZD_LINK_OPEN)
 			continue;
 		l->seal_sent = 1;
@@ -257,6 +272,8 @@ static void push_timeout_text(const struct zd_session *s, const struct zd_req *r
 		zd_clink_name(s, l, name, sizeof(name));
 		if (l->state != ZD_LINK_OPEN)
 			zd_clink_explain(s, l, why, sizeof(why));
+		else if (r->kind == ZD_SE_REQ_PUSH && !s->sealed)
+			snprintf(why, sizeof(why), "whether the job is sealed is not known yet");
 		else if (r->kind == ZD_SE_REQ_PUSH && needs_credit(s) && l->windows_sent >= l->credit + l->windows_freed)
 			snprintf(why, sizeof(why), "its receive windows are full: a lower rank or micro-batch is missing");
 		snprintf(out, size, "%s has %u of %u %s%s%s", name, done, extents, r->kind == ZD_SE_REQ_LOAD ? "grains" : "extents",
@@ -398,6 +415,48 @@ void zd_cpush_sealed(struct zd_session *s, struct zd_link *l)
 	l->info.sealed = 1;
 }
 
+/* Ends a push and those behind it; nothing of them was sent. */
+static void too_early(struct zd_session *s, const struct zd_link *l, struct zd_req *r)
+{
+	struct zd_req *next;
+	char name[320];
+
+	zd_clink_name(s, l, name, sizeof(name));
+	s->units[r->unit].next_micro = r->micro;
+	for (; r; r = next) {
+		next = r->chain;
+		zd_csession_end(s, r, ZEROD_ERR_STATE,
+				"push of unit \"%s\": expected was a job with initial weights, %s is not sealed: let one worker zerod_load every unit and "
+				"zerod_seal, then push again",
+				s->spec.units[r->unit].name, name);
+	}
+}
+
+void zd_cpush_pong(struct zd_session *s, struct zd_link *l, const Zd__Pb__Pong *m)
+{
+	uint8_t begun = 0;
+
+	if (s->sealed || l->info.sealed || l->state != ZD_LINK_OPEN)
+		return;
+	if (m->sealed) {
+		l->info.sealed = 1;
+		return;
+	}
+	if (s->seal_req) { /* if that fails, it is asked again */
+		l->asked = 0;
+		return;
+	}
+	for (uint32_t u = 0; u < s->unit_count; u++) {
+		struct zd_req *r = s->units[u].pushes;
+
+		if (r && r->number <= m->token)
+			too_early(s, l, r);
+		begun |= s->units[u].next_micro > 0;
+	}
+	if (!begun)
+		s->micro_batches = 0;
+}
+
 void zd_cpush_refused(struct zd_session *s, struct zd_link *l, uint64_t stream, int err, const char *words)
 {
 	struct zd_req *r = ZD_STREAM_KIND(stream) == ZD_STREAM_LOAD ? load_of(s, stream) : s->seal_req;
@@ -434,6 +493,7 @@ void zd_cpush_resend(struct zd_session *s, struct zd_link *l)
 void zd_cpush_rewind(struct zd_session *s, struct zd_link *l)
 {
 	l->seal_sent = 0;
+	l->asked = 0;
 	if (!l->loaded)
 		return;
 	memcpy(l->load_sent, l->loaded, s->unit_count * sizeof(*l->loaded));
@@ -482,7 +542,7 @@ static int send_push(struct zd_session *s, struct zd_link *l, struct zd_req *r)
 
 	if (extents == 0 || l->pushed[r->unit] >= base + extents)
 		return 0;
-	if (s->phase != ZD_PH_ROUND || l->ls != ZD_LS_PUSH || (credit && l->windows_sent >= l->credit + l->windows_freed))
+	if (!s->sealed || s->phase != ZD_PH_ROUND || l->ls != ZD_LS_PUSH || (credit && l->windows_sent >= l->credit + l->windows_freed))
 		return -1;
 	ZD_ASSERT(l->pushed[r->unit] >= base);
 	zd_cagree_pb(s->ballot, &ballot);

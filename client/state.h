@@ -108,6 +108,7 @@ struct zd_req {
 	uint32_t lanes_left; /* PUSH, LOAD: lanes that have not acknowledged all of it */
 	uint32_t lent;	     /* sends that hold its memory */
 	uint64_t stream;     /* LOAD */
+	uint64_t number;     /* PUSH: they are counted */
 	const uint8_t *data;
 	const uint16_t *weights;
 	struct zd_fetch *fetch;
@@ -177,6 +178,7 @@ struct zd_link {
 	struct zd_lane_info info;
 	struct zd_decision apply;
 	uint8_t seal_sent;
+	uint64_t asked; /* pushes up to this number: whether the lane is sealed was asked on this connection */
 
 	struct zd_lend lends[ZD_LENDS_MAX];
 	uint32_t lend_head, lend_count;
@@ -268,7 +270,7 @@ struct zd_session {
 	struct zd_unit *units;
 
 	struct zd_fetch *fetch_first, *fetch_last;
-	uint64_t fetch_counter, load_counter;
+	uint64_t fetch_counter, load_counter, push_counter;
 
 	/* the limiter */
 	uint64_t limit, used, used_max, spare_bytes;
@@ -356,6 +358,7 @@ void zd_cpush_flush(struct zd_session *s, struct zd_req *r);
 void zd_cpush_pushed(struct zd_session *s, struct zd_link *l, const Zd__Pb__Pushed *m);
 void zd_cpush_loaded(struct zd_session *s, struct zd_link *l, const Zd__Pb__Loaded *m, uint64_t stream);
 void zd_cpush_sealed(struct zd_session *s, struct zd_link *l);
+void zd_cpush_pong(struct zd_session *s, struct zd_link *l, const Zd__Pb__Pong *m);
 void zd_cpush_refused(struct zd_session *s, struct zd_link *l, uint64_t stream, int err, const char *words); /* LOAD, SEAL */
 void zd_cpush_joined(struct zd_session *s, struct zd_link *l); /* credit is new, nothing is on the way */
 void zd_cpush_resend(struct zd_session *s, struct zd_link *l); /* what is not counted goes out again */
@@ -367,7 +370,7 @@ void zd_cpush_abandon(struct zd_session *s); /* open pushes end with REDO, count
 void zd_cpush_forget(struct zd_session *s, struct zd_req *r); /* takes a request out of the tables, however it ends */
 void zd_cpush_timeout(struct zd_session *s, struct zd_req *r);
 void zd_cpush_emit(struct zd_session *s, struct zd_link *l);
-void zd_cpush_settle(struct zd_session *s); /* after each event: SEAL or FLUSH may go on; is the job sealed? */
+void zd_cpush_settle(struct zd_session *s); /* after each event: SEAL or FLUSH may go on; is the job sealed, or who is to be asked? */
 
 /* ---------------------------------------------------------------- fetch.c */
 

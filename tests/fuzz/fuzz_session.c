@@ -429,7 +429,9 @@ static void say_small(struct play *p, uint16_t type, uint64_t stream)
 		say(p, type, stream, &discarded.base, 0);
 		break;
 	default:
-		pong.token = number(p, 0);
+		pong.token = number(p, 1); /* which answers for the pushes so far, or for none */
+		pong.has_sealed = 1;
+		pong.sealed = (number32(p, 1) & 1) != 0;
 		say(p, ZD_MSG_PONG, stream, &pong.base, 0);
 	}
 }

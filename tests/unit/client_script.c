@@ -243,8 +243,7 @@ void cs_opened(struct cs *c, uint32_t slot, uint64_t life)
 	Zd__Pb__Opened m = ZD__PB__OPENED__INIT;
 
 	m.uuid_hi = m.uuid_lo = life;
-	m.timeline = 1;
-	m.sealed = 1;
+	m.timeline = 1; /* sealed: as JOINED says */
 	cs_say(c, slot, ZD_MSG_OPENED, 0, &m.base, NULL, 0);
 }
 
@@ -262,7 +261,7 @@ void cs_joined(struct cs *c, uint32_t slot, const struct cs_joined *j)
 
 	m.ballot = &ballot;
 	m.decided = m.step = j->decided;
-	m.sealed = 1;
+	m.sealed = !j->unsealed;
 	m.credit = j->credit;
 	m.n_counted = 3;
 	m.counted = counted;
@@ -286,6 +285,16 @@ void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t ro
 	m.counted = counted;
 	m.freed = freed;
 	cs_say(c, slot, ZD_MSG_PUSHED, 0, &m.base, NULL, 0);
+}
+
+void cs_pong(struct cs *c, uint32_t slot, uint64_t token, int sealed)
+{
+	Zd__Pb__Pong m = ZD__PB__PONG__INIT;
+
+	m.token = token;
+	m.has_sealed = 1;
+	m.sealed = sealed;
+	cs_say(c, slot, ZD_MSG_PONG, 0, &m.base, NULL, 0);
 }
 
 void cs_prepared(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_record *r)

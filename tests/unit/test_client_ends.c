@@ -149,6 +149,117 @@ static void test_wrong_calls(void **state)
 	end(c);
 }
 
+/* ---------------------------------------------------------------- before the seal */
+
+/* Joined before anybody has sealed. */
+static struct cs *begin_unsealed(void)
+{
+	struct cs *c = begin(2);
+	const struct cs_joined j = {.ballot = own, .credit = 1, .unsealed = 1};
+
+	cs_joined(c, 0, &j);
+	cs_joined(c, 1, &j);
+	assert_int_equal(cs_ended(c, 1)->status, ZEROD_OK);
+	return c;
+}
+
+static uint64_t expect_ping(struct cs *c, uint32_t slot)
+{
+	const ProtobufCMessage *msg;
+
+	cs_expect(c, slot, ZD_MSG_PING, &msg);
+	return ((const Zd__Pb__Ping *)msg)->token;
+}
+
+/* An answer that was on the way before a push was asked for says nothing about it. */
+static void test_push_before_the_seal_is_asked_about(void **state)
+{
+	struct cs *c = begin_unsealed();
+	uint64_t first, second, token, later;
+
+	(void)state;
+	first = push(c, 0, 0, 2, 0);
+	token = expect_ping(c, 0);
+	second = push(c, 1, 0, 2, 0);
+	later = expect_ping(c, 0);
+	cs_expect_nothing(c, 0);
+	cs_pong(c, 0, token, 0);
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_STATE);
+	assert_non_null(strstr(cs_ended(c, first)->text, "unit \"big\""));
+	assert_non_null(strstr(cs_ended(c, first)->text, "lane 0 (one:1, its lane 0) is not sealed"));
+	assert_null(cs_ended(c, second));
+	cs_pong(c, 0, later, 1);
+	expect_ping(c, 1);
+	expect_ping(c, 1);
+	cs_expect_nothing(c, 1); /* all lanes must be sealed before any gets something */
+	assert_int_equal(skip_pushes(c, 0), 0);
+	cs_pong(c, 1, later, 1);
+	assert_int_equal(skip_pushes(c, 0) + skip_pushes(c, 1), 1); /* the first of two extents: one credit */
+	first = push(c, 0, 0, 2, 0); /* it may be made again */
+	assert_null(cs_ended(c, first));
+	end(c);
+}
+
+/* What follows a refused push in its unit is refused with it, and the number of micro-batches may be another the next time. */
+static void test_push_before_the_seal_begins_nothing(void **state)
+{
+	struct cs *c = begin_unsealed();
+	uint64_t first, second, flush, token;
+	struct zd_session_event ev = {.type = ZD_SE_REQ_FLUSH};
+
+	(void)state;
+	first = push(c, 0, 0, 2, 0);
+	token = expect_ping(c, 1);
+	second = push(c, 0, 1, 2, 0);
+	flush = cs_ask(c, &ev);
+	cs_pong(c, 1, token, 0);
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_STATE);
+	assert_int_equal(cs_ended(c, second)->status, ZEROD_ERR_STATE);
+	assert_int_equal(cs_ended(c, flush)->status, ZEROD_ERR_STATE);
+	first = push(c, 0, 0, 1, 0);
+	assert_null(cs_ended(c, first));
+	cs_down(c, 1); /* the question is lost with the connection, and asked again */
+	while (!c->gen[1])
+		cs_tick(c, zd_session_deadline(c->session) - c->now);
+	cs_up(c, 1, 2);
+	cs_expect(c, 1, ZD_MSG_OPEN, NULL);
+	cs_opened(c, 1, 9);
+	cs_expect(c, 1, ZD_MSG_JOIN, NULL);
+	cs_joined(c, 1, &(struct cs_joined){.ballot = own, .credit = 1, .unsealed = 1});
+	cs_pong(c, 1, expect_ping(c, 1), 0);
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_STATE);
+	end(c);
+}
+
+/* A push behind a seal of its own session waits for that, whatever an older PING is answered; if it fails, the push is asked about again. */
+static void test_push_waits_for_its_own_seal(void **state)
+{
+	struct zd_session_event ev = {.type = ZD_SE_REQ_SEAL};
+
+	(void)state;
+	for (int refused = 0; refused < 2; refused++) {
+		struct cs *c = begin_unsealed();
+		uint64_t p = push(c, 0, 0, 1, 0), token = expect_ping(c, 0), seal = cs_ask(c, &ev);
+		Zd__Pb__Sealed sealed = ZD__PB__SEALED__INIT;
+		const struct cs_frame *f = cs_expect(c, 0, ZD_MSG_SEAL, NULL);
+
+		cs_pong(c, 0, token, 0);
+		assert_null(cs_ended(c, p));
+		if (refused) {
+			cs_error(c, 0, f->stream, ZD_ERR_NOT_SEALED, "unit big");
+			assert_int_equal(cs_ended(c, seal)->status, ZEROD_ERR_REFUSED);
+			cs_pong(c, 0, expect_ping(c, 0), 0);
+			assert_int_equal(cs_ended(c, p)->status, ZEROD_ERR_STATE);
+		} else {
+			cs_say(c, 0, ZD_MSG_SEALED, f->stream, &sealed.base, NULL, 0);
+			cs_say(c, 1, ZD_MSG_SEALED, f->stream, &sealed.base, NULL, 0);
+			assert_int_equal(cs_ended(c, seal)->status, ZEROD_OK);
+			assert_int_equal(skip_pushes(c, 0), 10);
+		}
+		end(c);
+	}
+}
+
 /* ---------------------------------------------------------------- links */
 
 static void test_silence_is_noticed(void **state)
@@ -342,6 +453,9 @@ int main(void)
 		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
 		cmocka_unit_test(test_step_times_out_and_is_claimed),
 		cmocka_unit_test(test_wrong_calls),
+		cmocka_unit_test(test_push_before_the_seal_is_asked_about),
+		cmocka_unit_test(test_push_before_the_seal_begins_nothing),
+		cmocka_unit_test(test_push_waits_for_its_own_seal),
 		cmocka_unit_test(test_silence_is_noticed),
 		cmocka_unit_test(test_half_open_is_given_up),
 		cmocka_unit_test(test_lost_life),

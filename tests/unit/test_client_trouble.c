@@ -66,7 +66,7 @@ static struct cw_result *step(struct cw_world *w, uint32_t peer, double lr)
 	return cw_request(w, peer, &ev);
 }
 
-static struct cw_world *begin(const struct cw_config *config, uint32_t workers)
+static struct cw_world *connected(const struct cw_config *config, uint32_t workers)
 {
 	struct cw_result *r[CW_PEERS];
 	struct cw_world *w = cw_new(config);
@@ -77,6 +77,13 @@ static struct cw_world *begin(const struct cw_config *config, uint32_t workers)
 		r[p] = ask(w, p, ZD_SE_REQ_CONNECT, 0);
 	for (uint32_t p = 0; p < workers; p++)
 		must(w, r[p]);
+	return w;
+}
+
+static struct cw_world *begin(const struct cw_config *config, uint32_t workers)
+{
+	struct cw_world *w = connected(config, workers);
+
 	load(w, 0);
 	return w;
 }
@@ -119,6 +126,25 @@ static void test_stale(void **state)
 	zd_session_result(cw_session(w, 1), &result);
 	assert_int_equal(result.round, 2);
 	assert_true(result.norm * result.norm < 120000.5 && result.norm * result.norm > 119999.5); /* each element once */
+	cw_free(w);
+}
+
+/* Too early, a push is an error of that call and of nothing else; when somebody has sealed, it is taken, from ranks that nobody told too. */
+static void test_push_before_the_seal(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w = connected(&config, 2);
+
+	(void)state;
+	for (uint32_t p = 0; p < 2; p++) {
+		struct cw_result *r = push(w, p, 0);
+
+		cw_wait(w, r);
+		assert_int_equal(r->status, ZEROD_ERR_STATE);
+		assert_non_null(strstr(r->text, "zerod_seal"));
+	}
+	load(w, 0);
+	one_round(w, 0, 2);
 	cw_free(w);
 }
 
@@ -369,6 +395,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_push_before_the_seal),
 		cmocka_unit_test(test_lease),
 		cmocka_unit_test(test_parameters_differ),
 		cmocka_unit_test(test_lost),

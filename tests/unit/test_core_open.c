@@ -153,11 +153,21 @@ static void push_before_seal(void **state)
 {
 	struct hz *h = up();
 	static uint16_t g[65536];
+	Zd__Pb__Ping m = ZD__PB__PING__INIT;
+	const Zd__Pb__Pong *pong;
 
 	(void)state;
 	hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
 	hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 0, 1, 0, 65536}, g);
 	hz_error(h, 0, ZD_ERR_NOT_SEALED, "LOAD and SEAL first", 0);
+	hz_send(h, 0, ZD_MSG_PING, 6, &m.base, NULL, 0); /* who asks first is told so */
+	pong = (const Zd__Pb__Pong *)hz_recv(h, 0, ZD_MSG_PONG);
+	assert_true(pong->has_sealed && !pong->sealed);
+	hz_load_all(h, 0, 1);
+	hz_send(h, 0, ZD_MSG_PING, 6, &m.base, NULL, 0);
+	assert_true(((const Zd__Pb__Pong *)hz_recv(h, 0, ZD_MSG_PONG))->sealed);
+	hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 0, 1, 0, 65536}, g); /* the refusal has left nothing behind */
+	hz_nothing(h, 0);
 	hz_free(h);
 }
 
