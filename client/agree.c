@@ -291,7 +291,7 @@ static void resolve(struct zd_session *s)
 			busy = 1;
 		}
 	}
-	if (rc > 0 || busy)
+	if (rc > 0 || busy || (!s->connected && zd_cpush_finish_seal(s)))
 		return;
 	if (s->lanes[0]->info.has_decision)
 		fill_result(s, &s->lanes[0]->info.decision);
@@ -514,6 +514,12 @@ void zd_cagree_discarded(struct zd_session *s, struct zd_link *l, const Zd__Pb__
 		return;
 	l->info.has_record = 0;
 	lane_resolved(s, l);
+}
+
+void zd_cagree_seal_answered(struct zd_session *s, struct zd_link *l)
+{
+	if (s->phase != ZD_PH_ROUND && l->ls == ZD_LS_FINISH && !l->info.has_record) /* with a record, that is what is being finished */
+		lane_resolved(s, l);
 }
 
 static int can_redo(int code)

@@ -182,7 +182,7 @@ void zd_cpush_load(struct zd_session *s, struct zd_req *r, const struct zd_sessi
 		struct zd_link *l = s->lanes[i];
 
 		l->loaded[r->unit] = l->load_sent[r->unit] = 0;
-		if (l->info.sealed && piece_of(s, l, r->unit).count > 0) { /* another launch loaded it */
+		if (s->sealed && piece_of(s, l, r->unit).count > 0) { /* another launch loaded it; a lane that others are behind compares */
 			l->loaded[r->unit] = l->load_sent[r->unit] = grains_of(s, l, r->unit);
 			r->lanes_left--;
 		}
@@ -200,6 +200,33 @@ void zd_cpush_seal(struct zd_session *s, struct zd_req *r)
 	s->seal_req = r;
 	for (uint32_t i = 0; i < s->lane_count; i++)
 		s->lanes[i]->seal_sent = 0;
+}
+
+static int holds_weights(const struct zd_session *s, const struct zd_link *l)
+{
+	for (uint32_t u = 0; u < s->unit_count; u++)
+		if (piece_of(s, l, u).count > 0)
+			return 1;
+	return 0; /* such a lane is born sealed */
+}
+
+int zd_cpush_finish_seal(struct zd_session *s)
+{
+	int begun = 0, asked = 0;
+
+	for (uint32_t i = 0; i < s->lane_count && !begun; i++)
+		begun = s->lanes[i]->info.sealed && holds_weights(s, s->lanes[i]);
+	for (uint32_t i = 0; i < s->lane_count && begun; i++) {
+		struct zd_link *l = s->lanes[i];
+
+		if (l->info.sealed || l->seal_sent) /* sent, and the lane was not: it has lost what was loaded */
+			continue;
+		l->seal_sent = 1;
+		l->ls = ZD_LS_FINISH;
+		l->todo |= ZD_TODO_SEAL;
+		asked = 1;
+	}
+	return asked;
 }
 
 void zd_cpush_flush(struct zd_session *s, struct zd_req *r)
@@ -411,8 +438,8 @@ void zd_cpush_loaded(struct zd_session *s, struct zd_link *l, const Zd__Pb__Load
 
 void zd_cpush_sealed(struct zd_session *s, struct zd_link *l)
 {
-	(void)s;
 	l->info.sealed = 1;
+	zd_cagree_seal_answered(s, l);
 }
 
 /* Ends a push and those behind it; nothing of them was sent. */
@@ -462,7 +489,7 @@ void zd_cpush_refused(struct zd_session *s, struct zd_link *l, uint64_t stream, 
 	struct zd_req *r = ZD_STREAM_KIND(stream) == ZD_STREAM_LOAD ? load_of(s, stream) : s->seal_req;
 	char name[320];
 
-	if (err == ZD_ERR_ALREADY_SEALED) { /* another worker was faster: what this one loads is the same */
+	if (err == ZD_ERR_ALREADY_SEALED) { /* and the lane does not know any more with what; with other weights would be LOAD_DIFFERS */
 		l->info.sealed = 1;
 		if (r && r->kind == ZD_SE_REQ_LOAD && l->loaded[r->unit] < grains_of(s, l, r->unit)) {
 			l->loaded[r->unit] = l->load_sent[r->unit] = grains_of(s, l, r->unit);
@@ -471,8 +498,11 @@ void zd_cpush_refused(struct zd_session *s, struct zd_link *l, uint64_t stream, 
 		}
 		return;
 	}
-	if (!r)
+	if (!r) {
+		if (ZD_STREAM_KIND(stream) == ZD_STREAM_SEAL)
+			zd_cagree_seal_answered(s, l);
 		return;
+	}
 	zd_clink_name(s, l, name, sizeof(name));
 	zd_csession_end(s, r, ZEROD_ERR_REFUSED, "%s: %s: %s", name, zd_err_text(err), words);
 }

@@ -341,6 +341,7 @@ void zd_cagree_prepared(struct zd_session *s, struct zd_link *l, const Zd__Pb__P
 void zd_cagree_applied(struct zd_session *s, struct zd_link *l, const Zd__Pb__Applied *m);
 void zd_cagree_discarded(struct zd_session *s, struct zd_link *l, const Zd__Pb__Discarded *m);
 void zd_cagree_aborted(struct zd_session *s, struct zd_link *l, const Zd__Pb__Aborted *m);
+void zd_cagree_seal_answered(struct zd_session *s, struct zd_link *l); /* one that zd_cpush_finish_seal asked for */
 void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev);
 /* A lane has counted everything that is open: COMMIT if the step has begun. */
 void zd_cagree_counted(struct zd_session *s, struct zd_link *l);
@@ -354,6 +355,8 @@ void zd_cagree_pb(struct zd_ballot b, Zd__Pb__Ballot *out);
 void zd_cpush_request(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev);
 void zd_cpush_load(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev);
 void zd_cpush_seal(struct zd_session *s, struct zd_req *r);
+/* A launch that died while it sealed had loaded every lane: those that are not sealed are asked to.  1: some are, and are in ZD_LS_FINISH. */
+int zd_cpush_finish_seal(struct zd_session *s);
 void zd_cpush_flush(struct zd_session *s, struct zd_req *r);
 void zd_cpush_pushed(struct zd_session *s, struct zd_link *l, const Zd__Pb__Pushed *m);
 void zd_cpush_loaded(struct zd_session *s, struct zd_link *l, const Zd__Pb__Loaded *m, uint64_t stream);

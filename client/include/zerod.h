@@ -111,7 +111,8 @@ ZEROD_API const char *zerod_detail(const struct zerod_client *client);
 /* Completion of an operation, on the pump thread. */
 typedef void zerod_done(struct zerod_client *client, void *arg, int status);
 
-/* Connects to every lane, opens the job, joins the ballot (workers) and resolves what an earlier launch left.  After it,
+/* Connects to every lane, opens the job, joins the ballot (workers) and resolves what an earlier launch left, a seal
+ * that it had begun included.  After it,
  * zerod_progress tells where the job stands. */
 ZEROD_API int zerod_connect_start(struct zerod_client *client, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_connect(struct zerod_client *client) ZEROD_MUST_USE;
@@ -124,7 +125,8 @@ struct zerod_progress {
 };
 ZEROD_API int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progress) ZEROD_MUST_USE;
 
-/* Initial weights of a whole unit: numel elements of codec.  Any worker may load any unit; what two of them load must be equal. */
+/* Initial weights of a whole unit: numel elements of codec.  Any worker may load any unit; what two of them load must be equal.  A launch that was
+ * not the one to seal leaves nothing: the next one may load other weights, and must load all of them. */
 ZEROD_API int zerod_load_start(struct zerod_client *client, uint32_t unit, uint32_t codec, const void *data, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_load(struct zerod_client *client, uint32_t unit, uint32_t codec, const void *data) ZEROD_MUST_USE;
 /* Makes version 0; every unit must be loaded. */

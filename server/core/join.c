@@ -281,6 +281,7 @@ static void joined(struct zd_core *core, struct zd_conn *c, struct zd_job *j, co
 	c->rank = m->rank;
 	c->link = m->link;
 	c->process = m->process;
+	c->ballot = j->promise;
 	zd_emit_joined(core, c, m->stream);
 }
 

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OPEN, LOAD and SEAL: how a job comes into being. */
+/*
+ * OPEN, LOAD and SEAL: how a job comes into being.
+ *
+ * Initial weights are of one launch.  Until they are sealed, a grain that was loaded before the promised epoch may be loaded anew with other
+ * bytes, and one that was loaded in it may not; SEAL wants all of them from one epoch.  Workers of an older launch load and seal nothing.
+ */
 #include <string.h>
 
 #include "proto/assert.h"
 #include "proto/crc32c.h"
+#include "proto/text.h"
 #include "server/core/state.h"
 
 static void opened(struct zd_core *core, struct zd_conn *c, const struct zd_job *j)
@@ -110,12 +116,20 @@ static uint32_t grain_of(struct zd_core *core, struct zd_conn *c, const struct z
 	return ZD_NONE;
 }
 
+/* 1, and it has been told. */
+static int is_of_an_older_launch(struct zd_core *core, struct zd_conn *c, const struct zd_job *j)
+{
+	return c->has_rank && c->ballot.epoch < j->promise.epoch && !zd_round_serves(core, c, c->reader.header.stream, c->ballot, ZD_NONE);
+}
+
 void zd_session_load(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Load *m)
 {
 	struct zd_job *j = zd_job_of(core, c);
 	uint64_t stream = c->reader.header.stream;
 	struct zd_taking *t = &c->take;
 
+	if (is_of_an_older_launch(core, c, j))
+		return;
 	if (m->unit >= j->spec.unit_count) {
 		zd_emit_error(core, c, stream, ZD_ERR_NO_UNIT, ZD_ABOUT_NOTHING, "LOAD of unit %u, job %s has %u", m->unit, j->spec.name,
 			      j->spec.unit_count);
@@ -185,7 +199,7 @@ static void split(struct zd_core *core, struct zd_conn *c, struct zd_job *j, uin
 		memset(u->m + at, 0, 4 * (size_t)t->count);
 		memset(u->v + at, 0, 4 * (size_t)t->count);
 	}
-	j->grains[grain] = (struct zd_grain){crc, (uint8_t)(t->codec + 1), 1};
+	j->grains[grain] = (struct zd_grain){j->promise.epoch, crc, (uint8_t)(t->codec + 1), 1};
 	t->window = ZD_NONE16;
 }
 
@@ -196,24 +210,27 @@ void zd_session_loaded(struct zd_core *core, struct zd_conn *c)
 	struct zd_taking *t = &c->take;
 	const struct zd_unit *u = &j->units[t->unit];
 	uint32_t grain = u->grain + (uint32_t)((t->first - u->piece.first) / ZD_GRAIN_ELEMS);
-	const struct zd_grain *g = &j->grains[grain];
+	struct zd_grain *g = &j->grains[grain];
 	uint32_t crc = c->check_payload ? c->reader.header.payload_crc
 					: zd_crc32c(0, zd_window_memory(core, t->window), c->reader.header.payload_len);
-	int same = g->codec == t->codec + 1 && g->crc == crc;
+	int same = g->codec == t->codec + 1 && g->crc == crc, open = !j->sealed && !j->sealing;
 
-	if (!j->sealed && !j->sealing && (!g->codec || (g->busy && same))) {
+	if (open && (!g->codec || (g->busy ? same : !same && g->epoch < j->promise.epoch))) {
 		split(core, c, j, grain, crc);
 		return;
 	}
 	zd_window_back(core, t->window);
 	t->window = ZD_NONE16;
+	if (open && same)
+		g->epoch = j->promise.epoch;
 	if (same)
 		loaded(core, c, t->stream, t->unit, t->first, t->count);
 	else
-		zd_emit_error(core, c, t->stream, j->sealed ? ZD_ERR_ALREADY_SEALED : ZD_ERR_LOAD_DIFFERS, (struct zd_about){t->unit, ZD_NONE},
+		zd_emit_error(core, c, t->stream, g->codec ? ZD_ERR_LOAD_DIFFERS : ZD_ERR_ALREADY_SEALED, (struct zd_about){t->unit, ZD_NONE},
 			      "LOAD of unit %s [%llu, +%u) with checksum %08x as codec %u, loaded before was %08x as codec %d: every worker must start "
-			      "from equal weights",
-			      j->spec.units[t->unit].name, (unsigned long long)t->first, t->count, crc, t->codec, g->crc, (int)g->codec - 1);
+			      "from equal weights%s",
+			      j->spec.units[t->unit].name, (unsigned long long)t->first, t->count, crc, t->codec, g->crc, (int)g->codec - 1,
+			      j->sealed ? ", to begin with others drop the job" : "; a launch with a higher epoch may load others");
 }
 
 void zd_session_load_done(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, uint64_t refused, uint64_t first)
@@ -247,20 +264,28 @@ static void sealed(struct zd_core *core, struct zd_conn *c, uint64_t stream)
 	zd_emit(core, c, ZD_MSG_SEALED, stream, &m.base);
 }
 
-/* The first range that is missing: 1 and an error, else 0. */
+/* The first range that is missing, or of another launch than the latest that loaded: 1 and an error, else 0. */
 static int missing(struct zd_core *core, struct zd_conn *c, const struct zd_job *j)
 {
+	uint64_t epoch = 0;
+
+	for (uint32_t g = 0; g < j->grain_count; g++)
+		epoch = j->grains[g].codec && j->grains[g].epoch > epoch ? j->grains[g].epoch : epoch;
 	for (uint32_t i = 0; i < j->spec.unit_count; i++)
 		for (uint32_t g = 0; g < j->units[i].grains; g++) {
 			const struct zd_grain *x = &j->grains[j->units[i].grain + g];
 			uint64_t at = (uint64_t)g * ZD_GRAIN_ELEMS, rest = j->units[i].piece.count - at;
+			int here = x->codec && !x->busy;
+			char other[80] = "";
 
-			if (x->codec && !x->busy)
+			if (here && x->epoch == epoch)
 				continue;
+			if (here)
+				zd_text_fail(0, other, sizeof other, "loaded before epoch %llu and others in it: load it again", (unsigned long long)epoch);
 			zd_emit_error(core, c, c->reader.header.stream, ZD_ERR_NOT_SEALED, (struct zd_about){i, ZD_NONE},
-				      "unit %s [%llu, +%llu) was not loaded on this lane: load it, then seal", j->spec.units[i].name,
-				      (unsigned long long)(j->units[i].piece.first + at),
-				      (unsigned long long)(rest < ZD_GRAIN_ELEMS ? rest : ZD_GRAIN_ELEMS));
+				      "unit %s [%llu, +%llu) was %s, then seal", j->spec.units[i].name, (unsigned long long)(j->units[i].piece.first + at),
+				      (unsigned long long)(rest < ZD_GRAIN_ELEMS ? rest : ZD_GRAIN_ELEMS),
+				      here ? other : "not loaded on this lane: load it");
 			return 1;
 		}
 	return 0;
@@ -270,6 +295,8 @@ void zd_session_seal(struct zd_core *core, struct zd_conn *c)
 {
 	struct zd_job *j = zd_job_of(core, c);
 
+	if (is_of_an_older_launch(core, c, j))
+		return;
 	if (j->sealed) { /* another worker was first: the same weights, or its LOAD would have been refused */
 		sealed(core, c, c->reader.header.stream);
 		return;

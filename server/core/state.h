@@ -101,6 +101,7 @@ struct zd_conn {
 	uint8_t check_payload;
 	uint32_t rank, link;
 	uint64_t process;
+	struct zd_ballot ballot; /* that it joined last */
 	zd_time big_since;
 	zd_time heard; /* the last head, or the beginning */
 	uint32_t job;	   /* slot, or ZD_NONE */
@@ -147,6 +148,7 @@ struct zd_extent {
 };
 
 struct zd_grain {
+	uint64_t epoch; /* promised when it was loaded */
 	uint32_t crc;
 	uint8_t codec; /* 1 + enum zd_codec; 0: not loaded */
 	uint8_t busy;

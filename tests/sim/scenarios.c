@@ -245,6 +245,7 @@ void test_ghost_of_an_old_connection(void **state)
 	story_hold(w, 1, ZD_MSG_PUSH, 0, 1, 0);
 	sim_launch(w, 2, 1);
 	story_until(w, 0, "1.1 -> lane 1 COMMIT round 1");
+	story_until(w, 0, "1.0 -> lane 1 COMMIT round 1"); /* so it has pushed to lane 0, too */
 	old = sim_worker_of(w, 1, 0)->conns[0];
 	assert_true(old && old->up.mark_count > 0);
 	sim_reset(old, 1, 1);

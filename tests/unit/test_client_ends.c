@@ -260,6 +260,66 @@ static void test_push_waits_for_its_own_seal(void **state)
 	}
 }
 
+/* A launch that died while it sealed had loaded everything: the next one finishes that before it is connected. */
+static void test_a_begun_seal_is_finished(void **state)
+{
+	const struct cs_joined sealed = {.ballot = own, .credit = 1}, unsealed = {.ballot = own, .credit = 1, .unsealed = 1};
+	Zd__Pb__Sealed m = ZD__PB__SEALED__INIT;
+	struct zd_session_view view;
+	const struct cs_frame *f;
+	struct cs *c = begin(2);
+
+	(void)state;
+	cs_joined(c, 0, &unsealed);
+	cs_joined(c, 1, &sealed);
+	cs_expect_nothing(c, 1);
+	cs_expect(c, 0, ZD_MSG_SEAL, NULL);
+	cs_down(c, 0); /* what is lost with a connection is asked again */
+	while (!c->gen[0])
+		cs_tick(c, zd_session_deadline(c->session) - c->now);
+	cs_up(c, 0, 2);
+	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+	cs_opened(c, 0, 9);
+	cs_expect(c, 0, ZD_MSG_JOIN, NULL);
+	cs_joined(c, 0, &unsealed);
+	f = cs_expect(c, 0, ZD_MSG_SEAL, NULL);
+	assert_null(cs_ended(c, 1));
+	cs_say(c, 0, ZD_MSG_SEALED, f->stream, &m.base, NULL, 0);
+	assert_int_equal(cs_ended(c, 1)->status, ZEROD_OK);
+	zd_session_view(c->session, &view);
+	assert_true(view.sealed);
+	end(c);
+}
+
+/* A lane that has lost what was loaded says so.  Then all is loaded again, and the lane that is sealed compares. */
+static void test_a_begun_seal_cannot_be_finished(void **state)
+{
+	const struct cs_joined sealed = {.ballot = own, .credit = 1}, unsealed = {.ballot = own, .credit = 1, .unsealed = 1};
+	struct zd_session_event ev = {.type = ZD_SE_REQ_LOAD, .u.load = {.unit = 0, .codec = ZD_CODEC_BF16, .data = grad}};
+	struct zd_session_view view;
+	const struct cs_frame *f;
+	struct cs *c = begin(2);
+	uint64_t load;
+
+	(void)state;
+	cs_joined(c, 0, &unsealed);
+	cs_joined(c, 1, &sealed);
+	f = cs_expect(c, 0, ZD_MSG_SEAL, NULL);
+	cs_error(c, 0, f->stream, ZD_ERR_NOT_SEALED, "unit big was not loaded");
+	assert_int_equal(cs_ended(c, 1)->status, ZEROD_OK);
+	zd_session_view(c->session, &view);
+	assert_false(view.sealed || view.failed);
+	load = cs_ask(c, &ev);
+	cs_expect(c, 0, ZD_MSG_LOAD, NULL);
+	f = cs_expect(c, 1, ZD_MSG_LOAD, NULL);
+	cs_error(c, 1, f->stream, ZD_ERR_LOAD_DIFFERS, "drop the job");
+	cs_sent(c, 0);
+	cs_sent(c, 1);
+	assert_int_equal(cs_ended(c, load)->status, ZEROD_ERR_REFUSED);
+	assert_non_null(strstr(cs_ended(c, load)->text, "drop the job"));
+	end(c);
+}
+
 /* ---------------------------------------------------------------- links */
 
 static void test_silence_is_noticed(void **state)
@@ -456,6 +516,8 @@ int main(void)
 		cmocka_unit_test(test_push_before_the_seal_is_asked_about),
 		cmocka_unit_test(test_push_before_the_seal_begins_nothing),
 		cmocka_unit_test(test_push_waits_for_its_own_seal),
+		cmocka_unit_test(test_a_begun_seal_is_finished),
+		cmocka_unit_test(test_a_begun_seal_cannot_be_finished),
 		cmocka_unit_test(test_silence_is_noticed),
 		cmocka_unit_test(test_half_open_is_given_up),
 		cmocka_unit_test(test_lost_life),

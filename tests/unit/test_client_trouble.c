@@ -40,13 +40,18 @@ static void must(struct cw_world *w, struct cw_result *r)
 		fail_msg("status %d: %s", r->status, r->text);
 }
 
-static void load(struct cw_world *w, uint32_t peer)
+static void load_only(struct cw_world *w, uint32_t peer, const uint16_t *values)
 {
 	for (uint32_t u = 0; u < UNITS; u++) {
-		struct zd_session_event ev = {.type = ZD_SE_REQ_LOAD, .u.load = {u, ZD_CODEC_BF16, zeros}};
+		struct zd_session_event ev = {.type = ZD_SE_REQ_LOAD, .u.load = {u, ZD_CODEC_BF16, values}};
 
 		must(w, cw_request(w, peer, &ev));
 	}
+}
+
+static void load(struct cw_world *w, uint32_t peer)
+{
+	load_only(w, peer, zeros);
 	must(w, ask(w, peer, ZD_SE_REQ_SEAL, 0));
 }
 
@@ -145,6 +150,26 @@ static void test_push_before_the_seal(void **state)
 	}
 	load(w, 0);
 	one_round(w, 0, 2);
+	cw_free(w);
+}
+
+/* A launch dies between LOADED and SEALED: the next one, which draws other weights, loads them all and seals. */
+static void test_load_of_the_next_launch(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w;
+	struct cw_result *r;
+
+	(void)state;
+	config.rivals = 1;
+	w = connected(&config, 1);
+	load_only(w, 0, ones);
+	must(w, ask(w, 1, ZD_SE_REQ_CONNECT, 0));
+	load(w, 1);
+	r = ask(w, 1, ZD_SE_REQ_GATHER, 2);
+	must(w, r);
+	assert_memory_equal(r->weights, zeros, 30000 * 2);
+	one_round(w, 1, 1);
 	cw_free(w);
 }
 
@@ -396,6 +421,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stale),
 		cmocka_unit_test(test_push_before_the_seal),
+		cmocka_unit_test(test_load_of_the_next_launch),
 		cmocka_unit_test(test_lease),
 		cmocka_unit_test(test_parameters_differ),
 		cmocka_unit_test(test_lost),

@@ -141,11 +141,121 @@ static void loads(void **state)
 	hz_recv(h, 1, ZD_MSG_LOADED);
 	f[0] += 1;
 	hz_send_load(h, 1, 1, 0, 6000, ZD_CODEC_FP32, f);
-	hz_error(h, 1, ZD_ERR_ALREADY_SEALED, "", 0);
+	hz_error(h, 1, ZD_ERR_LOAD_DIFFERS, "drop the job", 0);
 	hz_seal(h, 1);
 	hz_recv(h, 1, ZD_MSG_SEALED);
 	free(w);
 	free(f);
+	hz_free(h);
+}
+
+/* The whole unit in grains, from `values`. */
+static void load_unit(struct hz *h, uint32_t slot, uint32_t unit, const float *values)
+{
+	uint64_t n = h->units[unit].numel;
+
+	for (uint64_t at = 0; at < n; at += 65536) {
+		hz_send_load(h, slot, unit, at, n - at < 65536 ? (uint32_t)(n - at) : 65536, ZD_CODEC_FP32, values + at);
+		hz_recv(h, slot, ZD_MSG_LOADED);
+	}
+}
+
+/* A launch that died between LOADED and SEALED: the next one loads what it likes, as long as it loads all of it, and its workers are equal. */
+static void a_new_launch_loads_anew(void **state)
+{
+	struct hz *h = up();
+	float *old[2], *new[2], *back = malloc(70000 * sizeof *back);
+	struct hz_who who = {.epoch = 1, .world = 2};
+
+	(void)state;
+	for (uint32_t u = 0; u < 2; u++) {
+		old[u] = malloc(70000 * sizeof(float));
+		new[u] = malloc(70000 * sizeof(float));
+		hz_weights(h, u, 1, old[u]);
+		hz_weights(h, u, 2, new[u]);
+	}
+	hz_join(h, 0, who);
+	load_unit(h, 0, 0, old[0]);
+	load_unit(h, 0, 1, old[1]);
+	hz_send_load(h, 0, 1, 0, 6000, ZD_CODEC_FP32, new[1]);
+	hz_error(h, 0, ZD_ERR_LOAD_DIFFERS, "", 0); /* of one launch they must be equal */
+	who.attempt = 1;
+	hz_join(h, 0, who);
+	hz_send_load(h, 0, 1, 0, 6000, ZD_CODEC_FP32, new[1]);
+	hz_error(h, 0, ZD_ERR_LOAD_DIFFERS, "", 0); /* another attempt is the same launch */
+	hz_disconnect(h, 0);
+
+	hz_connect(h, 1, ZD_ROLE_WORKER);
+	hz_open(h, 1, 0);
+	hz_join(h, 1, (struct hz_who){.epoch = 2, .world = 2, .process = 1});
+	load_unit(h, 1, 0, new[0]);
+	hz_seal(h, 1);
+	hz_error(h, 1, ZD_ERR_NOT_SEALED, "unit u1 [0, +6000) was loaded before epoch 2 and others in it: load it again, then seal", 0);
+	hz_connect(h, 2, ZD_ROLE_WORKER);
+	hz_open(h, 2, 0);
+	hz_join(h, 2, (struct hz_who){.epoch = 2, .world = 2, .rank = 1, .process = 2});
+	hz_send_load(h, 2, 0, 0, 65536, ZD_CODEC_FP32, old[0]);
+	hz_error(h, 2, ZD_ERR_LOAD_DIFFERS, "every worker must start from equal weights", 0);
+	load_unit(h, 2, 1, old[1]); /* what the older launch loaded will do, if this one says so */
+	hz_seal(h, 1);
+	hz_recv(h, 1, ZD_MSG_SEALED);
+	hz_seal(h, 1); /* the answer may have been lost */
+	hz_recv(h, 1, ZD_MSG_SEALED);
+	load_unit(h, 2, 0, new[0]);
+	hz_fetch(h, 1, 0, 2, 0, back);
+	assert_memory_equal(back, new[0], 70000 * sizeof *back);
+	for (uint32_t u = 0; u < 2; u++) {
+		free(old[u]);
+		free(new[u]);
+	}
+	free(back);
+	hz_free(h);
+}
+
+/* It may also seal what the dead one has loaded as a whole: another lane may have sealed that already. */
+static void a_new_launch_seals(void **state)
+{
+	struct hz *h = up();
+	float *w = malloc(70000 * sizeof *w);
+
+	(void)state;
+	hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
+	for (uint32_t u = 0; u < 2; u++) {
+		hz_weights(h, u, 1, w);
+		load_unit(h, 0, u, w);
+	}
+	hz_disconnect(h, 0);
+	hz_connect(h, 1, ZD_ROLE_WORKER);
+	hz_open(h, 1, 0);
+	hz_join(h, 1, (struct hz_who){.epoch = 2, .world = 1, .process = 1});
+	hz_seal(h, 1);
+	hz_recv(h, 1, ZD_MSG_SEALED);
+	free(w);
+	hz_free(h);
+}
+
+/* What is left of an older launch loads and seals nothing. */
+static void an_old_launch_loads_nothing(void **state)
+{
+	struct hz *h = up();
+	float *w = malloc(70000 * sizeof *w);
+	uint64_t digest;
+
+	(void)state;
+	hz_weights(h, 1, 1, w);
+	hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
+	hz_connect(h, 1, ZD_ROLE_WORKER);
+	hz_open(h, 1, 0);
+	hz_join(h, 1, (struct hz_who){.epoch = 2, .world = 1, .process = 1});
+	hz_drain(h, 0); /* ABORTED: its ballot is over */
+	digest = zd_core_digest(h->core, "job");
+	hz_send_load(h, 0, 1, 0, 6000, ZD_CODEC_FP32, w);
+	hz_aborted(h, 0, ZD_ERR_BALLOT_LOW, 1, 0, "a newer launch has taken the job, stop");
+	hz_seal(h, 0);
+	hz_aborted(h, 0, ZD_ERR_BALLOT_LOW, 1, 0, "a newer launch has taken the job, stop");
+	assert_true(zd_core_digest(h->core, "job") == digest);
+	load_unit(h, 1, 1, w);
+	free(w);
 	hz_free(h);
 }
 
@@ -449,6 +559,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(open_compares), cmocka_unit_test(memory_is_refused_with_numbers),
 		cmocka_unit_test(job_limits),	 cmocka_unit_test(loads),
+		cmocka_unit_test(a_new_launch_loads_anew), cmocka_unit_test(a_new_launch_seals),
+		cmocka_unit_test(an_old_launch_loads_nothing),
 		cmocka_unit_test(push_before_seal), cmocka_unit_test(admin),
 		cmocka_unit_test(drop),		 cmocka_unit_test(memory_is_used_again),
 		cmocka_unit_test(wrong_bytes),	 cmocka_unit_test(before_open),
