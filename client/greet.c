@@ -8,14 +8,14 @@
 static int meet_lane(struct zd_session *s, struct zd_link *l, uint32_t index)
 {
 	uint32_t n = s->unit_count;
-	uint32_t *tables = zd_csession_alloc(s, 4 * (size_t)n * sizeof(*tables));
+	uint64_t *tables = zd_csession_alloc(s, n * (2 * sizeof(*l->counted) + 2 * sizeof(*l->loaded)));
 
 	if (!tables)
 		return -1;
 	l->counted = tables; /* the block is freed through this pointer */
 	l->pushed = tables + n;
-	l->loaded = tables + 2 * (size_t)n;
-	l->load_sent = tables + 3 * (size_t)n;
+	l->loaded = (uint32_t *)(tables + 2 * (size_t)n);
+	l->load_sent = l->loaded + n;
 	l->index = index;
 	s->lanes[index] = l;
 	return 0;

@@ -99,7 +99,7 @@ void zd_cpush_forget(struct zd_session *s, struct zd_req *r)
 		struct zd_link *l = s->lanes[i];
 		uint32_t extents = extents_of(s, l, r->unit);
 
-		if (extents > 0 && l->counted[r->unit] < (r->micro + 1) * extents)
+		if (extents > 0 && l->counted[r->unit] < (r->micro + 1ull) * extents)
 			l->open_pushes--;
 	}
 }
@@ -117,9 +117,6 @@ static int push_wrong(struct zd_session *s, struct zd_req *r, uint32_t micro_bat
 		zd_csession_end(s, r, ZEROD_ERR_STATE, "push of unit \"%s\" while zerod_step is under way", unit->name);
 	else if (micro_batches < 1 || micro_batches > ZD_MICRO_MAX)
 		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "micro_batches is %u; 1 to %u are possible", micro_batches, ZD_MICRO_MAX);
-	else if ((unit->numel / s->spec.extent_elems + 1) * micro_batches > UINT32_MAX)
-		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "unit \"%s\" has too many extents for %u micro-batches: raise extent_elems",
-			       unit->name, micro_batches);
 	else if (s->micro_batches != 0 && s->micro_batches != micro_batches)
 		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "micro_batches is %u and was %u in earlier pushes of this step", micro_batches,
 			       s->micro_batches);
@@ -289,11 +286,11 @@ static void push_timeout_text(const struct zd_session *s, const struct zd_req *r
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		const struct zd_link *l = s->lanes[i];
 		uint32_t extents = r->kind == ZD_SE_REQ_LOAD ? grains_of(s, l, r->unit) : extents_of(s, l, r->unit);
-		uint32_t done = l->loaded[r->unit];
+		uint64_t base = (uint64_t)r->micro * extents, done = l->loaded[r->unit];
 		char name[320], why[420] = "";
 
 		if (r->kind == ZD_SE_REQ_PUSH)
-			done = l->counted[r->unit] > r->micro * extents ? l->counted[r->unit] - r->micro * extents : 0;
+			done = l->counted[r->unit] > base ? l->counted[r->unit] - base : 0;
 		if (done >= extents)
 			continue;
 		zd_clink_name(s, l, name, sizeof(name));
@@ -303,7 +300,7 @@ static void push_timeout_text(const struct zd_session *s, const struct zd_req *r
 			snprintf(why, sizeof(why), "whether the job is sealed is not known yet");
 		else if (r->kind == ZD_SE_REQ_PUSH && needs_credit(s) && l->windows_sent >= l->credit + l->windows_freed)
 			snprintf(why, sizeof(why), "its receive windows are full: a lower rank or micro-batch is missing");
-		snprintf(out, size, "%s has %u of %u %s%s%s", name, done, extents, r->kind == ZD_SE_REQ_LOAD ? "grains" : "extents",
+		snprintf(out, size, "%s has %llu of %u %s%s%s", name, (unsigned long long)done, extents, r->kind == ZD_SE_REQ_LOAD ? "grains" : "extents",
 			 why[0] ? "; " : "", why);
 		return;
 	}
@@ -368,21 +365,21 @@ void zd_cpush_timeout(struct zd_session *s, struct zd_req *r)
 
 /* ---------------------------------------------------------------- answers */
 
-int zd_cpush_count(struct zd_session *s, struct zd_link *l, uint32_t unit, uint32_t counted)
+int zd_cpush_count(struct zd_session *s, struct zd_link *l, uint32_t unit, uint64_t counted)
 {
-	uint32_t extents = extents_of(s, l, unit), before = l->counted[unit];
+	uint64_t extents = extents_of(s, l, unit), before = l->counted[unit];
 	struct zd_req *next;
 
 	if (counted > l->pushed[unit]) {
-		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "lane %u counts %u extents of unit \"%s\" of which %u were sent", l->index, counted,
-				s->spec.units[unit].name, l->pushed[unit]);
+		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "lane %u counts %llu extents of unit \"%s\" of which %llu were sent", l->index,
+				(unsigned long long)counted, s->spec.units[unit].name, (unsigned long long)l->pushed[unit]);
 		return 1;
 	}
 	if (counted < before)
 		return 0;
 	l->counted[unit] = counted;
 	for (struct zd_req *r = s->units[unit].pushes; r; r = next) {
-		uint32_t end = (r->micro + 1) * extents;
+		uint64_t end = (r->micro + 1) * extents;
 
 		next = r->chain;
 		if (end <= before)
@@ -564,8 +561,7 @@ static int send_push(struct zd_session *s, struct zd_link *l, struct zd_req *r)
 {
 	struct zd_piece piece = piece_of(s, l, r->unit);
 	uint32_t extents = extents_of(s, l, r->unit), elem = zd_codec_bytes(s->spec.grad_codec);
-	uint32_t base = r->micro * extents, extent = l->pushed[r->unit] - base;
-	uint64_t first = (uint64_t)extent * s->spec.extent_elems;
+	uint64_t base = (uint64_t)r->micro * extents, first = (l->pushed[r->unit] - base) * s->spec.extent_elems;
 	Zd__Pb__Push m = ZD__PB__PUSH__INIT;
 	Zd__Pb__Ballot ballot;
 	int credit = needs_credit(s);

@@ -7,7 +7,7 @@
 
 #include "proto/assert.h"
 
-#define ARENA_BYTES 65536u /* the longest message a lane sends is JOINED with one count per unit: 4 KiB decoded, protobuf-c's tables beside it */
+#define ARENA_BYTES 65536u /* the longest message a lane sends is JOINED with one count per unit: 8 KiB decoded, protobuf-c's tables beside it */
 #define SINK_BYTES 65536u
 
 /* ---------------------------------------------------------------- memory */

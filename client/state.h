@@ -188,7 +188,7 @@ struct zd_link {
 
 	uint32_t credit; /* windows free at JOINED; windows_freed counts from there, those that an older connection had filled included */
 	uint64_t windows_sent, windows_freed;
-	uint32_t *counted, *pushed;	/* per unit: extents acknowledged and sent, over all micro-batches of the round */
+	uint64_t *counted, *pushed;	/* per unit: extents acknowledged and sent, over all micro-batches of the round */
 	uint32_t *loaded, *load_sent;	/* per unit: grains of the open LOAD */
 	struct zd_req *cursor;		/* the first transfer that may have something to send here */
 	uint32_t open_pushes;		/* not yet acknowledged here */
@@ -367,7 +367,7 @@ void zd_cpush_joined(struct zd_session *s, struct zd_link *l); /* credit is new,
 void zd_cpush_resend(struct zd_session *s, struct zd_link *l); /* what is not counted goes out again */
 void zd_cpush_rewind(struct zd_session *s, struct zd_link *l); /* the connection is gone */
 /* The lane shows `counted` extents of the unit; 1: more than before, or as many; 0: fewer. */
-int zd_cpush_count(struct zd_session *s, struct zd_link *l, uint32_t unit, uint32_t counted);
+int zd_cpush_count(struct zd_session *s, struct zd_link *l, uint32_t unit, uint64_t counted);
 void zd_cpush_round(struct zd_session *s); /* a round begins: counts are zero */
 void zd_cpush_abandon(struct zd_session *s); /* open pushes end with REDO, counts are zero */
 void zd_cpush_forget(struct zd_session *s, struct zd_req *r); /* takes a request out of the tables, however it ends */

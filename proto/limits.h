@@ -25,10 +25,10 @@
 
 #define ZD_HEADER_BYTES 32u
 
-/* Heads.  OPEN and SHOW_REPLY carry whole job specifications, JOINED one extent count per unit (at most five bytes each), COMMIT one
- * micro-batch count per unit (at most three); every other message is small, see msg.def. */
+/* Heads.  OPEN and SHOW_REPLY carry whole job specifications, JOINED one extent count per unit (below 2^45, 28 bits of extents and 16 of
+ * micro-batches: at most seven bytes each), COMMIT one micro-batch count per unit (at most three); every other message is small, see msg.def. */
 #define ZD_HEAD_OPEN_MAX 131072u
-#define ZD_HEAD_JOINED_MAX 6144u
+#define ZD_HEAD_JOINED_MAX 8192u
 #define ZD_HEAD_COMMIT_MAX 4096u
 
 /* Memory that decoding one message may take.  protobuf-c needs up to 76 bytes per two bytes of hostile input; the pre-scan refuses

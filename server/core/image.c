@@ -160,7 +160,7 @@ static void fill_positions(struct zd_job *j)
 	for (uint32_t r = 0; r < j->record.world; r++)
 		for (uint32_t u = 0; u < j->spec.unit_count; u++)
 			if (!j->spec.units[u].frozen)
-				j->pos[(size_t)r * j->spec.unit_count + u] = j->record.micro_batches * j->units[u].extents;
+				j->pos[(size_t)r * j->spec.unit_count + u] = (uint64_t)j->record.micro_batches * j->units[u].extents;
 }
 
 static void restore_round(struct zd_job *j, const struct zd_job_image *image)

@@ -15,7 +15,7 @@
 #include "proto/text.h"
 #include "server/core/state.h"
 
-static uint32_t *position(const struct zd_job *j, uint32_t rank, uint32_t unit)
+static uint64_t *position(const struct zd_job *j, uint32_t rank, uint32_t unit)
 {
 	return &j->pos[(size_t)rank * j->spec.unit_count + unit];
 }
@@ -215,7 +215,7 @@ void zd_reduce_counted(struct zd_core *core, struct zd_conn *c)
 	struct zd_job *j = zd_job_of(core, c);
 	struct zd_taking *t = &c->take;
 	struct zd_extent *x = &j->extents[t->extent];
-	uint32_t *pos = position(j, c->rank, t->unit);
+	uint64_t *pos = position(j, c->rank, t->unit);
 	struct zd_window *w;
 	int complete;
 

@@ -208,7 +208,7 @@ struct zd_job {
 	struct zd_unit *units;
 	struct zd_extent *extents;
 	struct zd_grain *grains;
-	uint32_t *pos; /* [rank * unit_count + unit]: next expected extent, over all micro-batches */
+	uint64_t *pos; /* [rank * unit_count + unit]: next expected extent, over all micro-batches */
 	uint32_t extent_count, trainable_extents, grain_count;
 	uint64_t owned, trainable; /* elements */
 
@@ -311,7 +311,7 @@ struct zd_core {
 	struct zd_unit_spec *asked; /* ZD_UNITS_MAX entries: the specification of an OPEN under way */
 	Zd__Pb__Unit *pb_units;
 	Zd__Pb__Unit **pb_ptrs;
-	uint32_t *counted; /* ZD_UNITS_MAX entries, for JOINED */
+	uint64_t *counted; /* ZD_UNITS_MAX entries, for JOINED */
 	char text[ZD_TEXT_MAX + 1];
 	char text2[ZD_TEXT_MAX + 1];
 };

@@ -279,7 +279,7 @@ static void say_joined(struct play *p, uint64_t stream)
 	Zd__Pb__Ballot b, name = ZD__PB__BALLOT__INIT;
 	Zd__Pb__Decision d = ZD__PB__DECISION__INIT;
 	struct pb_record r;
-	uint32_t counted[4] = {number32(p, 0), number32(p, 0)};
+	uint64_t counted[4] = {number(p, 0), number(p, 0)};
 	uint8_t how = byte(p);
 
 	ballot(p, &b, v.ballot.epoch ? &v.ballot : &first);
@@ -348,7 +348,7 @@ static void say_pushed(struct play *p, const struct sent *s)
 	m.ballot = &b;
 	m.round = number(p, push->round);
 	m.unit = number32(p, push->unit);
-	m.counted = number32(p, push->first / 4096 + 1);
+	m.counted = number(p, push->first / 4096 + 1);
 	m.freed = number(p, 1);
 	say(p, ZD_MSG_PUSHED, s->stream, &m.base, 0);
 }

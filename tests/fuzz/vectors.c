@@ -19,7 +19,8 @@ _Static_assert(sizeof(TEXT63) == ZD_NAME_MAX + 1, "the longest name");
 static uint8_t norm_bytes[ZD_NORMACC_BYTES] = {[4] = 1, [41] = 200, [74] = 3};
 static uint8_t norm_large[ZD_NORMACC_BYTES];
 static char long_text[ZD_TEXT_MAX + 1];
-static uint32_t counted[ZD_UNITS_MAX], counts[ZD_UNITS_MAX], missing[ZD_WORLD_MAX];
+static uint64_t counted[ZD_UNITS_MAX];
+static uint32_t counts[ZD_UNITS_MAX], missing[ZD_WORLD_MAX];
 
 PART(Ballot, ballot, little, .epoch = 1, .attempt = 0);
 PART(Ballot, ballot, ballot, .epoch = 7, .attempt = 2);
@@ -135,7 +136,7 @@ static const struct zd_vector table[] = {
 	  .unit = ZD_UNITS_MAX - 1, .micro = ZD_MICRO_MAX - 1, .micro_batches = ZD_MICRO_MAX,
 	  .first = ZD_NUMEL_MAX - ZD_EXTENT_ELEMS_MAX, .count = ZD_EXTENT_ELEMS_MAX, .codec = ZD_CODEC_BF16),
 	V("pushed-large", PUSHED, 0, Pushed, pushed, .ballot = &largest, .round = UINT64_MAX, .unit = ZD_UNITS_MAX - 1,
-	  .counted = UINT32_MAX, .freed = UINT64_MAX),
+	  .counted = ZD_NUMEL_MAX / ZD_BLOCK_ELEMS * ZD_MICRO_MAX, .freed = UINT64_MAX),
 	V("commit-large", COMMIT, 0, Commit, commit, .ballot = &largest, .round = UINT64_MAX, .rank = ZD_WORLD_MAX - 1,
 	  .micro_batches = ZD_MICRO_MAX, .hyper = &hyper, .n_counts = ZD_UNITS_MAX, .counts = counts),
 	V("prepared-large", PREPARED, 0, Prepared, prepared, .ballot = &largest, .record = &record_large),
@@ -146,7 +147,7 @@ static const struct zd_vector table[] = {
 	V("aborted-large", ABORTED, 0, Aborted, aborted, .ballot = &largest, .ended = &largest, .code = UINT32_MAX, .text = long_text,
 	  .n_missing = ZD_WORLD_MAX, .missing = missing),
 	V("ping-large", PING, 0, Ping, ping, .token = UINT64_MAX),
-	V("pong-large", PONG, 0, Pong, pong, .token = UINT64_MAX),
+	V("pong-large", PONG, 0, Pong, pong, .token = UINT64_MAX, .has_sealed = 1, .sealed = 1),
 	V("error-large", ERROR, 0, Error, error, .code = UINT32_MAX, .text = long_text, .job = (char *)TEXT63, .unit = (char *)TEXT63,
 	  .has_step = 1, .step = UINT64_MAX, .has_rank = 1, .rank = UINT32_MAX),
 	V("status-reply-large", STATUS_REPLY, 0, StatusReply, status_reply, .daemon = (char *)TEXT63, .lane = ZD_LANES_MAX - 1,
@@ -170,7 +171,7 @@ static void build(void)
 	for (uint32_t i = 0; i < ZD_WORLD_MAX; i++)
 		missing[i] = ZD_WORLD_MAX - 1 - i;
 	for (uint32_t i = 0; i < ZD_UNITS_MAX; i++) {
-		counted[i] = UINT32_MAX - i;
+		counted[i] = ZD_NUMEL_MAX / ZD_BLOCK_ELEMS * ZD_MICRO_MAX - i;
 		counts[i] = ZD_MICRO_MAX - i;
 		snprintf(unit_names[i], sizeof(unit_names[i]), "%.58s.%04u", TEXT63, i);
 		zd__pb__unit__init(&unit_messages[i]);

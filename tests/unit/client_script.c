@@ -257,7 +257,7 @@ void cs_joined(struct cs *c, uint32_t slot, const struct cs_joined *j)
 	struct zd_record r = cs_record(j->record_round, j->record_ballot);
 	struct zd_decision d = cs_decision(j->decided, j->decision_ballot.epoch ? j->decision_ballot : (struct zd_ballot){1, 0});
 	uint8_t norm[ZD_NORMACC_BYTES];
-	uint32_t counted[16] = {0};
+	uint64_t counted[16] = {0};
 
 	m.ballot = &ballot;
 	m.decided = m.step = j->decided;
@@ -274,7 +274,7 @@ void cs_joined(struct cs *c, uint32_t slot, const struct cs_joined *j)
 	cs_say(c, slot, ZD_MSG_JOINED, 0, &m.base, NULL, 0);
 }
 
-void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, uint32_t unit, uint32_t counted, uint64_t freed)
+void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, uint32_t unit, uint64_t counted, uint64_t freed)
 {
 	Zd__Pb__Pushed m = ZD__PB__PUSHED__INIT;
 	Zd__Pb__Ballot b = pb(ballot);

@@ -77,13 +77,13 @@ struct cs_joined {
 	struct zd_ballot record_ballot, decision_ballot; /* the decision's: zero means (1, 0) */
 	uint32_t credit;
 	uint8_t unsealed;
-	const uint32_t *counted; /* per unit, or NULL */
+	const uint64_t *counted; /* per unit, or NULL */
 };
 struct zd_record cs_record(uint64_t round, struct zd_ballot ballot);
 struct zd_decision cs_decision(uint64_t round, struct zd_ballot ballot);
 void cs_opened(struct cs *c, uint32_t slot, uint64_t life);
 void cs_joined(struct cs *c, uint32_t slot, const struct cs_joined *j);
-void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, uint32_t unit, uint32_t counted, uint64_t freed);
+void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, uint32_t unit, uint64_t counted, uint64_t freed);
 void cs_pong(struct cs *c, uint32_t slot, uint64_t token, int sealed);
 void cs_prepared(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_record *record);
 void cs_applied(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_decision *d);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "proto/crc32c.h"
 #include "server/kernel/kernel.h"
@@ -51,6 +52,25 @@ struct hz *hz_new(uint32_t windows, uint64_t slab)
 	return h;
 }
 
+static void free_slab(struct hz *h)
+{
+	if (h->mapped)
+		munmap(h->config.slab, h->config.slab_bytes);
+	else
+		free(h->config.slab);
+}
+
+void hz_large(struct hz *h, uint64_t bytes)
+{
+	free(h->core);
+	free_slab(h);
+	h->config.slab_bytes = bytes;
+	h->config.slab = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_ptr_not_equal(h->config.slab, MAP_FAILED);
+	h->mapped = 1;
+	make_core(h);
+}
+
 static void free_frame(struct hz_frame *f)
 {
 	free(f->bytes);
@@ -76,7 +96,7 @@ void hz_free(struct hz *h)
 	free_frame(&h->last);
 	free(h->arena.base);
 	free(h->core);
-	free(h->config.slab);
+	free_slab(h);
 	free(h->actions);
 	free(h);
 }

@@ -47,6 +47,7 @@ struct hz_conn {
 
 struct hz {
 	struct zd_core_config config;
+	int mapped; /* the slab is */
 	struct zd_core *core;
 	struct zd_actions *actions;
 	zd_time now;
@@ -72,6 +73,8 @@ struct hz {
 
 /* windows: of the pool; slab: bytes beyond them. */
 struct hz *hz_new(uint32_t windows, uint64_t slab);
+/* A large slab that costs only what is touched of it; the core begins again over it. */
+void hz_large(struct hz *h, uint64_t bytes);
 void hz_free(struct hz *h);
 /* Another life of the same daemon: a new core over the same, cleared memory.  Connections are gone. */
 void hz_restart(struct hz *h);

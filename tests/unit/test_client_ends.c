@@ -149,6 +149,36 @@ static void test_wrong_calls(void **state)
 	end(c);
 }
 
+/* Extents are counted over all micro-batches: more than 32 bits hold. */
+static void test_counts_beyond_32_bits(void **state)
+{
+	static struct zd_unit_spec wide_units[3] = {{"wide", ZD_NUMEL_MAX, 0}, {"small", 8192, 0}, {"still", 100, 1}};
+	struct zd_spec wide = spec;
+	struct cs_options o = {.spec = &wide, .daemons = 1, .world = 2, .epoch = 2};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT};
+	struct cs *c = malloc(sizeof(*c));
+	uint64_t r;
+
+	(void)state;
+	assert_non_null(c);
+	wide.units = wide_units;
+	cs_init(c, &o);
+	cs_ask(c, &connect);
+	cs_up(c, 0, 1);
+	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+	cs_opened(c, 0, 9);
+	cs_expect(c, 0, ZD_MSG_JOIN, NULL);
+	cs_joined(c, 0, &(struct cs_joined){.ballot = own, .credit = 1});
+	r = push(c, 0, 0, ZD_MICRO_MAX, 0);
+	assert_null(cs_ended(c, r));
+	assert_int_equal(skip_pushes(c, 0), 1);
+	cs_sent(c, 0);
+	cs_pushed(c, 0, own, 1, 0, 1ull << 32 | 1, 1);
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_PROTOCOL);
+	assert_non_null(strstr(cs_ended(c, r)->text, "counts 4294967297 extents of unit \"wide\" of which 1 were sent"));
+	end(c);
+}
+
 /* ---------------------------------------------------------------- before the seal */
 
 /* Joined before anybody has sealed. */
@@ -513,6 +543,7 @@ int main(void)
 		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
 		cmocka_unit_test(test_step_times_out_and_is_claimed),
 		cmocka_unit_test(test_wrong_calls),
+		cmocka_unit_test(test_counts_beyond_32_bits),
 		cmocka_unit_test(test_push_before_the_seal_is_asked_about),
 		cmocka_unit_test(test_push_before_the_seal_begins_nothing),
 		cmocka_unit_test(test_push_waits_for_its_own_seal),

@@ -203,7 +203,7 @@ enum resume_outcome { GOES_ON, COMMITS, APPLIES, DONE, REDOES };
 
 static void test_resume_table(void **state)
 {
-	static const uint32_t none[3] = {0, 0, 0}, all[3] = {10, 2, 0}, fewer[3] = {9, 2, 0};
+	static const uint64_t none[3] = {0, 0, 0}, all[3] = {10, 2, 0}, fewer[3] = {9, 2, 0};
 	static const struct {
 		const char *what;
 		struct cs_joined j;
@@ -262,7 +262,7 @@ static void test_resume_table(void **state)
 /* A connection that breaks in the middle of a push: what is not counted goes out again, from there. */
 static void test_resume_sends_the_rest(void **state)
 {
-	static const uint32_t counted[3] = {4, 0, 0};
+	static const uint64_t counted[3] = {4, 0, 0};
 	const struct cs_joined j = {.ballot = own, .decided = 4, .credit = 1, .counted = counted};
 	struct cs *c = begin_round(4, 2, 1);
 	uint64_t r = push(c, 0, 0, 1, 0);

@@ -264,12 +264,34 @@ static void contradictions_are_refused(void **state)
 	hz_free(h);
 }
 
+/* Extents over all micro-batches are more than 32 bits count. */
+static void counts_beyond_32_bits(void **state)
+{
+	static const int64_t wide[] = {(65536 + 1) * 4096}; /* one extent more than 65,536 micro-batches leave room for */
+	struct hz *h = hz_new(8, 4u << 20);
+	struct zd_job_image image = {.spec = &h->spec, .lane_count = 1, .timeline = 1, .world = 1, .sealed = 1, .promise = {1, 0}, .has_record = 1};
+	char text[256];
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_NONE, ZD_CODEC_BF16, 4096, 1, wide);
+	image.record = (struct zd_record){.round = 1, .ballot = {1, 0}, .hyper = hz_hyper, .world = 1, .micro_batches = ZD_MICRO_MAX};
+	hz_large(h, zd_job_bytes(&h->spec, 1, 0) + (16u << 20));
+	assert_int_equal(zd_core_restore(h->core, &image, text, sizeof text), 0);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 0);
+	assert_int_equal(hz_join(h, 0, one)->counted[0], 65537ull * 65536);
+	hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 0, ZD_MICRO_MAX, 0, 4096}, (uint16_t[4096]){0});
+	assert_int_equal(((const Zd__Pb__Pushed *)hz_recv(h, 0, ZD_MSG_PUSHED))->counted, 65537ull * 65536);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slab_regions), cmocka_unit_test(budget),
 		cmocka_unit_test(planes_do_not_alias), cmocka_unit_test(lives),
 		cmocka_unit_test(half_an_update_has_no_image), cmocka_unit_test(contradictions_are_refused),
+		cmocka_unit_test(counts_beyond_32_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
