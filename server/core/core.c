@@ -64,7 +64,7 @@ struct zd_core *zd_core_init(void *arena, const struct zd_core_config *config)
 	lay_out(&cut, core, config);
 	core->config = *config;
 	core->now = core->before = config->now;
-	core->guest_check = ZD_TIME_NEVER;
+	core->guest_check = core->beat = ZD_TIME_NEVER;
 	core->conn_count = config->max_conns;
 	zd_arena_init(&core->arena, core->arena.base, ZD_ARENA_BYTES);
 	zd_slab_init(&core->slab, config->slab, config->slab_bytes);
@@ -193,6 +193,7 @@ static void stored(struct zd_core *core, const struct zd_event *ev)
 
 static void tick(struct zd_core *core)
 {
+	core->ticked = core->now;
 	zd_conn_tick(core);
 	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
 		struct zd_job *j = &core->job[i];
@@ -247,6 +248,7 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 	ZD_ASSERT(core->kernel_len == 0 || ev->type == ZD_EV_KERNEL);
 	core->before = core->now;
 	core->now = ev->now;
+	zd_lease_absence(core);
 	switch (ev->type) {
 	case ZD_EV_CONN: zd_conn_open(core, ev); break;
 	case ZD_EV_BYTES:
@@ -275,6 +277,7 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 		zd_fetch_flush(core);
 		go_on(core);
 	}
+	zd_lease_beat(core);
 	core->act = NULL;
 }
 
@@ -291,6 +294,7 @@ zd_time zd_core_deadline(const struct zd_core *core)
 {
 	zd_time at = zd_conn_deadline(core);
 
+	at = core->beat < at ? core->beat : at;
 	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
 		const struct zd_job *j = &core->job[i];
 		zd_time lease, lend;

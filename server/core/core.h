@@ -30,6 +30,8 @@
  *    actions over all steps, before anything else.
  *  - Memory in SEND (payload) is lent until the SENT event of that token, or until the CLOSED event of the connection, which the shell sends when
  *    it no longer touches any of it.  A ledger in the extents asserts one writer or many readers.
+ *  - TICK comes as soon as zd_core_deadline has passed: one that is late means that the lane did not run.  Between two of them the shell reads
+ *    whatever has arrived on connections with a window.
  *  - STORE actions complete with STORED, in order, possibly at once.  An acknowledgement is emitted when the core has seen the completion.
  *
  * Threads: a core belongs to one thread.

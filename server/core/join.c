@@ -8,6 +8,10 @@
  * Leases: workers that have joined stand in a list by the time they were last heard.  A lease that has run out ends the attempt only
  * while somebody waits for that worker: a round is being collected, or some rank has not joined yet.  A worker that left after its
  * last round is not missed, and one whose connection the lane does not read (on hold) is not blamed for its silence.
+ *
+ * Time in which the lane itself is away (a stopped process, a sleeping machine) does not count.  It shows in a TICK that is late: while leases
+ * run, one is due every BEATth part of the shortest, so that no more than this of an absence counts, and less than a lease of several ones
+ * between which the lane reads what was said meanwhile.
  */
 #include <string.h>
 
@@ -15,7 +19,7 @@
 #include "proto/text.h"
 #include "server/core/state.h"
 
-#define AWAY ZD_MS(250) /* a tick that is later than this, with no event in between; timers of a lane that runs are a few ms late */
+#define BEAT 8u /* a client speaks every quarter: with an eighth, more than half a lease is left for a new connection */
 
 /* ---------------------------------------------------------------- the list by time; entries are 1 + rank, 0 ends it */
 
@@ -95,12 +99,42 @@ static void renew_held(struct zd_core *core, struct zd_job *j)
 	}
 }
 
-/* Neither is silence while the lane itself stood still (a stopped process, a sleeping machine): what they said then waits to be read. */
-static int was_away(const struct zd_core *core, const struct zd_job *j)
+static zd_time later(const struct zd_core *core, zd_time at, zd_time by)
 {
-	zd_time due = zd_lease_deadline(j);
+	return at < core->now - by ? at + by : core->now;
+}
 
-	return core->now - (due > core->before ? due : core->before) > AWAY;
+void zd_lease_absence(struct zd_core *core)
+{
+	zd_time since = core->beat > core->before ? core->beat : core->before;
+
+	if (core->now <= since) /* always, while no TICK is due */
+		return;
+	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
+		struct zd_job *j = &core->job[i];
+
+		if (!j->used)
+			continue;
+		for (uint32_t at = j->oldest; at; at = j->worker[at - 1].next)
+			j->worker[at - 1].seen = later(core, j->worker[at - 1].seen, core->now - since);
+		if (j->wanted > 0)
+			j->wanted_since = later(core, j->wanted_since, core->now - since);
+	}
+}
+
+void zd_lease_beat(struct zd_core *core)
+{
+	zd_time next = ZD_TIME_NEVER;
+
+	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
+		const struct zd_job *j = &core->job[i];
+		zd_time at = core->now + ZD_MS(j->spec.lease_ms) / BEAT;
+
+		if (j->used && zd_lease_deadline(j) != ZD_TIME_NEVER && at < next)
+			next = at;
+	}
+	if (next == ZD_TIME_NEVER || next < core->beat || core->beat <= core->ticked)
+		core->beat = next;
 }
 
 void zd_lease_check(struct zd_core *core, struct zd_job *j)
@@ -111,11 +145,6 @@ void zd_lease_check(struct zd_core *core, struct zd_job *j)
 
 	if (zd_lease_deadline(j) > core->now)
 		return;
-	if (was_away(core, j)) {
-		for (uint32_t at = j->oldest; at; at = j->worker[at - 1].next)
-			j->worker[at - 1].seen = core->now;
-		return;
-	}
 	renew_held(core, j);
 	if (zd_lease_deadline(j) > core->now)
 		return;

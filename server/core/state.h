@@ -275,6 +275,8 @@ struct zd_store_open {
 struct zd_core {
 	struct zd_core_config config;
 	zd_time now, before; /* of this event and of the one before */
+	zd_time ticked;	     /* of the last TICK */
+	zd_time beat;	     /* a TICK is due, whatever else is; NEVER while no lease runs */
 	zd_time guest_check; /* when connections without a job are looked at again */
 	struct zd_actions *act; /* of the step under way */
 	uint8_t draining;
@@ -396,6 +398,8 @@ void zd_join_clear(struct zd_core *core, struct zd_job *j);  /* nobody is joined
 void zd_lease_renew(struct zd_core *core, struct zd_conn *c);
 zd_time zd_lease_deadline(const struct zd_job *j);
 void zd_lease_check(struct zd_core *core, struct zd_job *j);
+void zd_lease_absence(struct zd_core *core); /* before each event: time in which the lane did not run counts against nobody */
+void zd_lease_beat(struct zd_core *core);    /* after each event: when the next TICK is due, to notice that */
 
 /* ---- reduce.c: contributions */
 void zd_reduce_push(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Push *m);

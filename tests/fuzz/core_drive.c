@@ -412,13 +412,15 @@ void cd_sent(struct cd *d, uint32_t slot)
 void cd_time(struct cd *d, uint64_t ms)
 {
 	struct zd_event ev = {.type = ZD_EV_TICK};
+	zd_time to = d->now + ZD_MS(ms), at;
 
-	d->now += ZD_MS(ms);
-	if (zd_core_deadline(d->core) <= d->now) {
+	while ((at = zd_core_deadline(d->core)) <= to) {
+		d->now = at > d->now ? at : d->now;
 		step(d, &ev);
-		/* A deadline that stays in the past would make the lane spin. */
-		ZD_ASSERT(zd_core_deadline(d->core) > d->now);
+		ZD_ASSERT(zd_core_deadline(d->core) > d->now); /* one that stays in the past makes a lane spin */
+		deliver_all(d);
 	}
+	d->now = to;
 	deliver_all(d);
 }
 

@@ -93,7 +93,9 @@ void hz_send(struct hz *h, uint32_t slot, uint16_t type, uint64_t stream, const 
 void hz_stored(struct hz *h, int status); /* the oldest one */
 void hz_sent(struct hz *h, uint32_t slot);
 void hz_idle(struct hz *h); /* until the core wants no more */
-void hz_time(struct hz *h, uint64_t ms); /* later, with a TICK if the deadline has passed */
+void hz_time(struct hz *h, uint64_t ms); /* later, with a TICK at each deadline on the way */
+void hz_away(struct hz *h, uint64_t ms); /* later, and the lane has not run meanwhile */
+void hz_tick(struct hz *h);		 /* one TICK, if the deadline has passed */
 
 /* The next frame to `slot`; it must be of this type.  Valid until the next call. */
 const ProtobufCMessage *hz_recv(struct hz *h, uint32_t slot, uint16_t type);

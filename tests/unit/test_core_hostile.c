@@ -152,33 +152,6 @@ static void extents_beyond_32_bits(void **state)
 	assert_true(zd_job_bytes(&spec, 1, 0) > (1ull << 32) * 32);
 }
 
-/* A lane that stood still for longer than a lease blames nobody for it: whoever is silent afterwards has a lease to say something. */
-static void nobody_is_blamed_for_a_lane_that_slept(void **state)
-{
-	static const int64_t sizes[] = {4096};
-	static uint16_t values[4096];
-	struct hz *h = hz_new(8, 4u << 20);
-
-	(void)state;
-	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
-	for (uint32_t slot = 0; slot < 2; slot++) {
-		hz_connect(h, slot, ZD_ROLE_WORKER);
-		hz_open(h, slot, 1);
-	}
-	hz_load_all(h, 0, 1);
-	for (uint32_t r = 0; r < 2; r++)
-		hz_join(h, r, (struct hz_who){.epoch = 1, .rank = r, .world = 2});
-	hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 0, 1, 0, 4096}, values);
-	hz_drain(h, 0);
-	hz_time(h, 1400); /* the tick was due after 1000 */
-	hz_nothing(h, 0);
-	hz_time(h, 999);
-	hz_nothing(h, 0);
-	hz_time(h, 1);
-	hz_aborted(h, 0, ZD_ERR_LEASE, 1, 0, "rank");
-	hz_free(h);
-}
-
 /* ---------------------------------------------------------------- a thousand connections */
 
 #define CROWD 1000u
@@ -360,7 +333,6 @@ int main(void)
 		cmocka_unit_test(decided_while_data_waits),
 		cmocka_unit_test(drop_waits_for_the_store),
 		cmocka_unit_test(extents_beyond_32_bits),
-		cmocka_unit_test(nobody_is_blamed_for_a_lane_that_slept),
 		cmocka_unit_test(joins_of_a_crowd),
 	};
 
