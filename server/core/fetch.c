@@ -146,7 +146,7 @@ static int make_fp32(struct zd_core *core, struct zd_conn *c, struct zd_job *j, 
 	struct zd_kernel_open open = {.kind = ZD_K_MERGE, .job = j->slot, .conn = {c->slot, c->gen}, .send = index};
 	struct zd_kernel_call *call;
 
-	open.window = zd_window_take(core, 0);
+	open.window = zd_window_take(core, NULL);
 	if (open.window == ZD_NONE16)
 		return -1;
 	s->window = open.window;

@@ -164,7 +164,7 @@ void zd_reduce_push(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Push 
 		return;
 	}
 	c->take.kind = ZD_TAKE_WINDOW;
-	c->take.window = zd_window_take(core, 1);
+	c->take.window = zd_window_take(core, j);
 	j->worker[m->rank].out++;
 	zd_reader_payload(&c->reader, zd_window_memory(core, c->take.window));
 }
@@ -236,7 +236,6 @@ void zd_reduce_counted(struct zd_core *core, struct zd_conn *c)
 	w = &core->window[t->window];
 	w->state = ZD_WINDOW_STAGED;
 	w->k = t->k;
-	w->job = j->slot;
 	w->stream = t->stream;
 	w->report = (uint8_t)complete;
 	w->next = x->staged;

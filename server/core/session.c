@@ -154,7 +154,7 @@ void zd_session_load(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Load
 void zd_session_load_place(struct zd_core *core, struct zd_conn *c)
 {
 	int held = c->hold == ZD_HOLD_PLACE;
-	uint16_t w = zd_window_take(core, 0);
+	uint16_t w = zd_window_take(core, NULL);
 
 	if (w == ZD_NONE16) {
 		c->hold = ZD_HOLD_PLACE;

@@ -125,7 +125,8 @@ struct zd_window {
 	uint8_t reserved; /* counts against a job's reservation */
 	uint8_t report;	  /* PUSHED is due when it is given back */
 	uint16_t next;	  /* free list, or the staged list of an extent */
-	uint32_t k, job;  /* STAGED */
+	uint32_t job;	  /* whose reservation it was taken from, or ZD_NONE */
+	uint32_t k;	  /* STAGED */
 	uint64_t stream;
 };
 
@@ -438,7 +439,8 @@ void zd_fetch_tick(struct zd_core *core, struct zd_job *j);
 /* ---- window.c: the pool */
 uint8_t *zd_window_memory(const struct zd_core *core, uint16_t w);
 uint32_t zd_window_available(const struct zd_core *core); /* neither reserved nor in use */
-uint16_t zd_window_take(struct zd_core *core, int reserved); /* ZD_NONE16: none */
+/* Of the reservation of a job, which must have one left, or with NULL of what is available; ZD_NONE16: none. */
+uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j);
 void zd_window_back(struct zd_core *core, uint16_t w);
 int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world); /* -1: the pool is too small */
 void zd_window_settle(struct zd_core *core, struct zd_job *j); /* gives them back if nobody is connected and nothing is held */

@@ -9,6 +9,7 @@
  * A job reserves `credit` windows for each worker, so that contributions never compete with anything else; free windows are at least
  * the reserved ones that are not in use, because the others may take only what is neither reserved nor in use.  It takes at most half of
  * what is there, so that the next job finds some, too, and keeps them only while workers are connected or contributions are held.
+ * A window that is in use when its job's reservation ends is nobody's reservation any more, and counts like those of the others until it is back.
  */
 #include "proto/assert.h"
 #include "server/core/state.h"
@@ -26,21 +27,22 @@ uint32_t zd_window_available(const struct zd_core *core)
 	return core->config.windows > taken ? core->config.windows - taken : 0;
 }
 
-uint16_t zd_window_take(struct zd_core *core, int reserved)
+uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j)
 {
 	uint16_t w = core->window_free;
 
-	if ((!reserved && zd_window_available(core) == 0) || w == ZD_NONE16) {
-		ZD_ASSERT(!reserved);
+	if ((!j && zd_window_available(core) == 0) || w == ZD_NONE16) {
+		ZD_ASSERT(!j);
 		core->window_waiters = 1;
 		return ZD_NONE16;
 	}
 	ZD_ASSERT(core->window[w].state == ZD_WINDOW_FREE);
 	core->window_free = core->window[w].next;
 	core->window_free_count--;
-	core->window_other += !reserved;
+	core->window_other += !j;
 	core->window[w].state = ZD_WINDOW_TAKING;
-	core->window[w].reserved = reserved != 0;
+	core->window[w].reserved = j != NULL;
+	core->window[w].job = j ? j->slot : ZD_NONE;
 	core->window[w].next = ZD_NONE16;
 	return w;
 }
@@ -63,6 +65,20 @@ void zd_window_back(struct zd_core *core, uint16_t w)
 			zd_core_queue(core, &core->conn[i]);
 }
 
+/* What kernel calls still read goes on outside the reservation. */
+static void release(struct zd_core *core, const struct zd_job *j)
+{
+	for (uint32_t i = 0; i < core->config.windows && j->reserved > 0; i++) {
+		struct zd_window *x = &core->window[i];
+
+		if (x->state != ZD_WINDOW_KERNEL || !x->reserved || x->job != j->slot)
+			continue;
+		x->reserved = 0;
+		core->window_other++;
+	}
+	core->window_reserved -= j->reserved;
+}
+
 int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world)
 {
 	uint32_t have = zd_window_available(core) + j->reserved, credit;
@@ -71,7 +87,7 @@ int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world)
 		return -1;
 	credit = (have - ZD_MERGE_WINDOWS) / 2 / world;
 	j->credit = credit < 1 ? 1 : credit < ZD_CREDIT_MAX ? credit : ZD_CREDIT_MAX;
-	core->window_reserved -= j->reserved;
+	release(core, j);
 	j->reserved = j->credit * world;
 	core->window_reserved += j->reserved;
 	return 0;
@@ -79,7 +95,7 @@ int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world)
 
 void zd_window_unreserve(struct zd_core *core, struct zd_job *j)
 {
-	core->window_reserved -= j->reserved;
+	release(core, j);
 	j->reserved = 0;
 	j->credit = 0;
 }

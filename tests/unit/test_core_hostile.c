@@ -134,6 +134,76 @@ static void drop_waits_for_the_store(void **state)
 	hz_free(h);
 }
 
+static size_t fetch_master(uint8_t *at, size_t size, uint32_t unit, uint64_t count)
+{
+	Zd__Pb__Fetch m = ZD__PB__FETCH__INIT;
+
+	m.unit = unit;
+	m.count = count;
+	m.plane = 2;
+	m.mode = 1;
+	return hz_encode(at, size, ZD_MSG_FETCH, 1, &m.base, NULL, 0);
+}
+
+static size_t show_nothing(uint8_t *page, uint32_t count)
+{
+	Zd__Pb__Show m = ZD__PB__SHOW__INIT;
+	size_t used = 0;
+
+	m.name = (char *)"none";
+	for (uint32_t i = 0; i < count; i++)
+		used += hz_encode(page + used, ZD_LANDING_BYTES - used, ZD_MSG_SHOW, 1, &m.base, NULL, 0);
+	return used;
+}
+
+/*
+ * A job is dropped in the very step in which its contribution is added: the window of that is in use until the kernel call is done.  Others find
+ * as many windows as there are, and the other job those that it has reserved.
+ */
+static void drop_beside_a_kernel_call(void **state)
+{
+	static const int64_t sizes[] = {64, 16384};
+	static uint8_t page[ZD_LANDING_BYTES];
+	static uint16_t g[64];
+	struct hz *h = hz_new(5, 8u << 20);
+	struct hz_push push = {1, 0, 1, 0, 0, 0, 3, 0, 64};
+	Zd__Pb__Drop drop = ZD__PB__DROP__INIT;
+	size_t n;
+
+	(void)state;
+	hz_connect(h, 1, ZD_ROLE_ADMIN);
+	for (uint32_t slot = 3; slot < 4; slot--) { /* job b on 3 and 2, then a on 0 */
+		if (slot == 1)
+			continue;
+		hz_spec(h, slot == 0 ? "a" : "b", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 2, sizes);
+		hz_connect(h, slot, slot == 2 ? ZD_ROLE_READER : ZD_ROLE_WORKER);
+		hz_open(h, slot, 1);
+		if (slot == 2)
+			continue;
+		hz_load_all(h, slot, 1);
+		assert_int_equal(hz_join(h, slot, (struct hz_who){.epoch = 1, .world = 1})->credit, 1);
+	}
+	/* Four whose answers fill their steps; what follows goes on in one: PUSH of a, DROP of a, FETCH of four windows, PUSH of b. */
+	n = nonsense(page, 65);
+	land(h, 0, page, n + hz_encode_push(h, page + n, sizeof page - n, push, g));
+	n = show_nothing(page, 65);
+	drop.name = (char *)"a";
+	land(h, 1, page, n + hz_encode(page + n, sizeof page - n, ZD_MSG_DROP, 5, &drop.base, NULL, 0));
+	n = nonsense(page, 65);
+	land(h, 2, page, n + fetch_master(page + n, sizeof page - n, 1, 16384));
+	n = nonsense(page, 65);
+	land(h, 3, page, n + hz_encode_push(h, page + n, sizeof page - n, push, g));
+	for (uint32_t slot = 0; slot < 4; slot++)
+		hz_drain(h, slot);
+	hz_idle(h);
+	hz_error(h, 0, ZD_ERR_DROPPED, "", 1);
+	assert_int_equal(((const Zd__Pb__Pushed *)hz_recv(h, 3, ZD_MSG_PUSHED))->counted, 1);
+	for (int i = 0; i < 4; i++)
+		hz_recv(h, 2, ZD_MSG_DATA);
+	hz_recv(h, 1, ZD_MSG_DROPPED);
+	hz_free(h);
+}
+
 /* Extents are counted in 64 bits before memory is chosen for them: 2^32 of them are not none. */
 static void extents_beyond_32_bits(void **state)
 {
@@ -332,6 +402,7 @@ int main(void)
 		cmocka_unit_test(silent_guests),
 		cmocka_unit_test(decided_while_data_waits),
 		cmocka_unit_test(drop_waits_for_the_store),
+		cmocka_unit_test(drop_beside_a_kernel_call),
 		cmocka_unit_test(extents_beyond_32_bits),
 		cmocka_unit_test(joins_of_a_crowd),
 	};
