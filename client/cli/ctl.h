@@ -23,10 +23,12 @@ struct zd_ctl {
 enum { ZD_CTL_AT_ONCE, ZD_CTL_LATER, ZD_CTL_NOW };
 extern volatile sig_atomic_t zd_ctl_interrupt;
 
-/* Calls `visit` once per lane of every daemon, in order, with an open connection.  Stops at the first result that is not 0 and returns
- * it; connection errors are printed on ctl->err and end the walk with their exit code. */
+/* Calls `visit` once per lane of every daemon, in order, with an open connection.  Returns the first result that is not 0.  Connection errors
+ * are printed on ctl->err.  Without `absent` they end the walk, and the timeout is for all of it; with it, it is called for a daemon that
+ * cannot be reached, the walk goes on with the next, and the timeout is for each. */
 typedef int zd_ctl_visit(struct zd_ctl *ctl, struct zd_admin *a, void *arg);
-int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, void *arg) ZD_MUST_USE;
+typedef void zd_ctl_absent(const char *endpoint, void *arg);
+int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, zd_ctl_absent *absent, void *arg) ZD_MUST_USE;
 
 /* Writes the report and frees it; the exit code. */
 int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report);

@@ -67,7 +67,7 @@ int zd_ctl_doctor(struct zd_ctl *ctl, int argc, char **argv)
 	zd_log_sink = finding;
 	check_host();
 	if (ask)
-		rc = zd_ctl_each_lane(ctl, answers, NULL);
+		rc = zd_ctl_each_lane(ctl, answers, NULL, NULL);
 	zd_log_sink = NULL;
 	zd_report_field(doctor.report, "warnings", ZD_KIND_COUNT, ZD_INTEGER(doctor.warnings));
 	int written = zd_ctl_finish(ctl, doctor.report);

@@ -111,7 +111,7 @@ static void list_row(struct zd_report *report, const struct job_row *r)
 static int job_list(struct zd_ctl *ctl)
 {
 	struct job_rows rows = {.count = 0};
-	int rc = zd_ctl_each_lane(ctl, collect, &rows), partial = 0;
+	int rc = zd_ctl_each_lane(ctl, collect, NULL, &rows), partial = 0;
 	if (rc)
 		return rc;
 	struct zd_report *report = zd_report_new("job list");
@@ -187,7 +187,7 @@ static int job_show(struct zd_ctl *ctl, const char *name)
 {
 	struct job_rows rows = {.only = name};
 	struct show show = {.name = name};
-	int rc = zd_ctl_each_lane(ctl, collect, &rows);
+	int rc = zd_ctl_each_lane(ctl, collect, NULL, &rows);
 	if (rc)
 		return rc;
 	if (rows.count == 0) {
@@ -196,7 +196,7 @@ static int job_show(struct zd_ctl *ctl, const char *name)
 	}
 	show.report = zd_report_new("job show");
 	zd_report_field(show.report, "name", ZD_KIND_TEXT, ZD_TEXT(name));
-	rc = zd_ctl_each_lane(ctl, show_lane, &show);
+	rc = zd_ctl_each_lane(ctl, show_lane, NULL, &show);
 	if (rc) {
 		zd_report_free(show.report);
 		return rc;
@@ -244,7 +244,7 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 			name);
 		return ZD_CTL_USAGE;
 	}
-	int rc = zd_ctl_each_lane(ctl, drop_lane, &drop);
+	int rc = zd_ctl_each_lane(ctl, drop_lane, NULL, &drop);
 	if (rc)
 		return rc;
 	if (drop.lanes == 0) {

@@ -190,27 +190,44 @@ static int environment(struct zd_ctl *ctl)
 	return 0;
 }
 
-int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, void *arg)
+static int each_lane_of(struct zd_ctl *ctl, const char *endpoint, uint64_t deadline, zd_ctl_visit *visit, void *arg)
 {
-	uint64_t deadline = zd_admin_now_ns() + ctl->timeout_ms * 1000000u;
-	char *list = strdup(ctl->endpoints), *rest = list, *endpoint;
-	int rc = list ? 0 : ZD_CTL_FAILED;
-	while (rc == 0 && (endpoint = strsep(&rest, ",")) != NULL) {
-		uint32_t lanes = 1;
-		for (uint32_t lane = 0; lane < lanes && rc == 0; lane++) {
-			struct zd_admin a;
-			rc = zd_admin_open(&a, endpoint, lane, deadline);
-			if (rc) {
-				fprintf(ctl->err, "zeroctl: %s\n", a.detail);
-			} else {
-				lanes = a.lane_count;
-				rc = visit(ctl, &a, arg);
-			}
-			zd_admin_close(&a);
+	uint32_t lanes = 1;
+	int rc = 0;
+	for (uint32_t lane = 0; lane < lanes && rc == 0; lane++) {
+		struct zd_admin a;
+		rc = zd_admin_open(&a, endpoint, lane, deadline);
+		if (rc) {
+			fprintf(ctl->err, "zeroctl: %s\n", a.detail);
+		} else {
+			lanes = a.lane_count;
+			rc = visit(ctl, &a, arg);
 		}
+		zd_admin_close(&a);
+	}
+	return rc;
+}
+
+static uint64_t deadline_from_now(const struct zd_ctl *ctl)
+{
+	return zd_admin_now_ns() + ctl->timeout_ms * 1000000u;
+}
+
+int zd_ctl_each_lane(struct zd_ctl *ctl, zd_ctl_visit *visit, zd_ctl_absent *absent, void *arg)
+{
+	uint64_t deadline = deadline_from_now(ctl);
+	char *list = strdup(ctl->endpoints), *rest = list, *endpoint;
+	int first = list ? 0 : ZD_CTL_FAILED;
+	while ((first == 0 || absent) && (endpoint = strsep(&rest, ",")) != NULL) {
+		int rc = each_lane_of(ctl, endpoint, absent ? deadline_from_now(ctl) : deadline, visit, arg);
+		if (rc && absent && (rc == ZD_CTL_CONNECT || rc == ZD_CTL_TIMEOUT))
+			absent(endpoint, arg);
+		else if (rc)
+			absent = NULL;
+		first = first ? first : rc;
 	}
 	free(list);
-	return rc;
+	return first;
 }
 
 int zd_ctl_finish(struct zd_ctl *ctl, struct zd_report *report)

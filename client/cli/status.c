@@ -11,13 +11,39 @@ struct lane_row {
 	char endpoint[300];
 	uint32_t lane, jobs, connections;
 	uint64_t slab, used, uptime_ms, bytes_in, bytes_out, frames_in, frames_out, errors;
-	int draining;
+	int draining, absent;
 };
 
 struct lane_rows {
 	struct lane_row *row;
 	size_t count, room;
 };
+
+/* NULL: no memory. */
+static struct lane_row *add(struct lane_rows *rows)
+{
+	struct lane_row *row;
+	if (rows->count == rows->room) {
+		size_t room = rows->room ? 2 * rows->room : 16;
+		struct lane_row *more = realloc(rows->row, room * sizeof *more);
+		if (!more)
+			return NULL;
+		rows->row = more;
+		rows->room = room;
+	}
+	row = &rows->row[rows->count++];
+	memset(row, 0, sizeof *row);
+	return row;
+}
+
+static void absent(const char *endpoint, void *arg)
+{
+	struct lane_row *r = add(arg);
+	if (!r)
+		return;
+	snprintf(r->endpoint, sizeof r->endpoint, "%s", endpoint);
+	r->absent = 1;
+}
 
 static int collect(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 {
@@ -29,17 +55,10 @@ static int collect(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 		fprintf(ctl->err, "zeroctl: %s\n", a->detail);
 		return rc;
 	}
-	if (rows->count == rows->room) {
-		size_t room = rows->room ? 2 * rows->room : 16;
-		struct lane_row *more = realloc(rows->row, room * sizeof *more);
-		if (!more)
-			return ZD_CTL_FAILED;
-		rows->row = more;
-		rows->room = room;
-	}
 	const Zd__Pb__StatusReply *s = (const Zd__Pb__StatusReply *)answer;
-	struct lane_row *r = &rows->row[rows->count++];
-	memset(r, 0, sizeof *r);
+	struct lane_row *r = add(rows);
+	if (!r)
+		return ZD_CTL_FAILED;
 	snprintf(r->daemon, sizeof r->daemon, "%.63s", s->daemon);
 	snprintf(r->kernels, sizeof r->kernels, "%.15s", s->kernels);
 	snprintf(r->endpoint, sizeof r->endpoint, "%s", a->endpoint);
@@ -83,15 +102,21 @@ int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv)
 	struct lane_rows rows = {0};
 	if (argc > 1)
 		return zd_ctl_usage(ctl, "status", "expected no argument, found '%s'", argv[1]);
-	int rc = zd_ctl_each_lane(ctl, collect, &rows), draining = 0;
-	if (rc)
+	int rc = zd_ctl_each_lane(ctl, collect, absent, &rows), draining = 0, written;
+	if (rc && rc != ZD_CTL_CONNECT && rc != ZD_CTL_TIMEOUT)
 		goto out;
 	struct zd_report *report = zd_report_new("status");
 	zd_report_table(report, "daemons", "", status_columns, sizeof status_columns / sizeof status_columns[0]);
 	for (size_t i = 0; i < rows.count;) {
 		struct lane_row sum = rows.row[i];
 		size_t lanes = 1;
-		while (i + lanes < rows.count && rows.row[i + lanes].lane != 0)
+		if (sum.absent) {
+			struct zd_cell cells[sizeof status_columns / sizeof status_columns[0]] = {ZD_TEXT(sum.endpoint), ZD_NONE, ZD_TEXT("unreachable")};
+			zd_report_row(report, cells);
+			i++;
+			continue;
+		}
+		while (i + lanes < rows.count && rows.row[i + lanes].lane != 0 && !rows.row[i + lanes].absent)
 			merge_daemon(&sum, &rows.row[i + lanes++]);
 		draining |= sum.draining;
 		struct zd_cell cells[] = {
@@ -103,9 +128,8 @@ int zd_ctl_status(struct zd_ctl *ctl, int argc, char **argv)
 		zd_report_row(report, cells);
 		i += lanes;
 	}
-	rc = zd_ctl_finish(ctl, report);
-	if (rc == 0 && draining)
-		rc = ZD_CTL_UNHEALTHY;
+	written = zd_ctl_finish(ctl, report);
+	rc = rc ? rc : written ? written : draining ? ZD_CTL_UNHEALTHY : ZD_CTL_OK;
 out:
 	free(rows.row);
 	return rc;
@@ -126,7 +150,7 @@ int zd_ctl_lane(struct zd_ctl *ctl, int argc, char **argv)
 				    argc < 2 ? "" : "'");
 	if (argc > 2)
 		return zd_ctl_usage(ctl, "lane list", "expected no argument, found '%s'", argv[2]);
-	int rc = zd_ctl_each_lane(ctl, collect, &rows);
+	int rc = zd_ctl_each_lane(ctl, collect, NULL, &rows);
 	if (rc == 0) {
 		struct zd_report *report = zd_report_new("lane list");
 		zd_report_table(report, "lanes", "", lane_columns, sizeof lane_columns / sizeof lane_columns[0]);

@@ -17,6 +17,10 @@ wait "$alpha"
 equal "two jobs at once on the same daemons: alpha" 0 $?
 
 equal "status has a row per daemon" 2 "$(ctl -o json status | json 'len(d["tables"]["daemons"])')"
+gap=127.0.0.1:1,$endpoints # nobody listens on the first
+expect "status with one daemon down says so" 3 '127\.0\.0\.1:1 .*unreachable' "$bin/zeroctl" --endpoints "$gap" status
+equal "and shows the others" "['unreachable', 'ready', 'ready']" "$("$bin/zeroctl" --endpoints "$gap" -o json status 2>/dev/null |
+	json '[r["state"] for r in d["tables"]["daemons"]]')"
 equal "lane list has a row per lane" 3 "$(ctl -o json lane list | json 'len(d["tables"]["lanes"])')"
 equal "job list has both jobs" "['alpha', 'beta']" "$(ctl -o json job list | json 'sorted(j["name"] for j in d["tables"]["jobs"])')"
 equal "each has made its steps" "[3, 3]" "$(ctl -o json job list | json '[j["step"] for j in d["tables"]["jobs"]]')"
