@@ -2,6 +2,7 @@
 /* zeroctl: options that hold for every command, the command, and options again. */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -304,6 +305,18 @@ static int daemon_command(struct zd_ctl *ctl, int (*run)(struct zd_ctl *, int, c
 	return ZD_CTL_OK;
 }
 
+/* The next socket or pipe would take the number of a standard descriptor that is closed, and what is printed would go there.  This can neither be
+ * read nor written, so that check_output still finds out, and is there in any root. */
+static void keep_standard(void)
+{
+	int fd;
+	do
+		fd = open("/", O_PATH);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -315,6 +328,7 @@ int main(int argc, char **argv)
 	struct zd_ctl ctl = {.timeout_ms = 10000, .out = stdout, .err = stderr};
 	struct command_line line = {.ctl = &ctl, .command = argc};
 	const struct argp argp = {options, parse_first, "COMMAND ...", doc, NULL, NULL, NULL};
+	keep_standard();
 	int rc = environment(&ctl);
 	if (rc)
 		return rc;

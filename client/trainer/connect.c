@@ -67,5 +67,9 @@ int zd_lm_connect(struct zerod_client **ret_client, struct zd_lm_state *state, u
 		status = zerod_connect(*ret_client);
 	if (!status)
 		status = zerod_progress(*ret_client, &state->progress);
-	return status ? (zd_lm_connect_failure(*ret_client, status, detail, size), ZD_LM_FAILED) : 0;
+	if (!status)
+		return 0;
+	/* Who cannot reach a daemon at the start has the wrong options more often than bad luck; a round that was ended is the launch's. */
+	(void)zd_lm_connect_failure(*ret_client, status, detail, size);
+	return status == ZEROD_ERR_ABORTED ? ZD_LM_AGAIN : ZD_LM_FAILED;
 }

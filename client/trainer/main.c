@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zerod-lm: a trainer in C, the example and the measure of what libzerod does for a trainer. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,16 @@ static int run(struct zd_lm_state *state, struct zd_lm_report *report)
 	return rc;
 }
 
+static int exit_status(int rc)
+{
+	switch (rc) {
+	case 0: return EXIT_SUCCESS;
+	case ZD_LM_AGAIN: return EXIT_AGAIN;
+	case ZD_LM_USAGE: return EXIT_USAGE;
+	default: return EXIT_FAILURE;
+	}
+}
+
 /* What was printed for somebody has to arrive. */
 static void check_output(int status, void *unused)
 {
@@ -141,11 +152,24 @@ static void check_output(int status, void *unused)
 	_exit(EXIT_FAILURE);
 }
 
+/* The next socket or pipe would take the number of a standard descriptor that is closed, and what is printed would go there.  This can neither be
+ * read nor written, so that check_output still finds out, and is there in any root. */
+static void keep_standard(void)
+{
+	int fd;
+	do
+		fd = open("/", O_PATH);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct zd_lm_options options;
 	struct zd_lm_report report;
 	char detail[1024] = "";
+	keep_standard();
 	zd_assert_failed = assertion_failed;
 	on_exit(check_output, NULL);
 	zd_lm_options_parse(&options, argc, argv);
@@ -158,12 +182,15 @@ int main(int argc, char **argv)
 	int rc;
 	struct zd_lm_state *state = open_state(&options, &rc, detail, sizeof detail);
 	if (!state) {
-		fprintf(stderr, "zerod-lm: %s\n%s", detail, rc == ZD_LM_USAGE ? "Try 'zerod-lm --help'.\n" : "");
-		return rc == ZD_LM_USAGE ? EXIT_USAGE : EXIT_FAILURE;
+		if (rc == ZD_LM_USAGE)
+			fprintf(stderr, "zerod-lm: %s\nTry 'zerod-lm --help'.\n", detail);
+		else
+			fprintf(stderr, "zerod-lm: rank %u: %s\n", options.launch.rank, detail);
+		return exit_status(rc);
 	}
 	rc = run(state, &report);
 	if (rc)
 		fprintf(stderr, "zerod-lm: rank %u: %s\n", options.launch.rank, state->detail);
 	state->ops->free(state);
-	return rc == 0 ? EXIT_SUCCESS : rc == ZD_LM_AGAIN ? EXIT_AGAIN : EXIT_FAILURE;
+	return exit_status(rc);
 }

@@ -192,7 +192,7 @@ static int parse_sharding(struct zd_lm_options *o, int key, char *arg, struct ar
 	case K_PREFETCH: o->prefetch = (uint32_t)whole(s, "prefetch", arg, 0, ZD_UNITS_MAX); return 1;
 	case K_CODEC: o->grad_codec = word(s, "grad-codec", arg, codecs) ? ZD_CODEC_FP32 : ZD_CODEC_BF16; return 1;
 	case K_LEASE: o->lease_ms = (uint32_t)(real(s, "lease", arg, 0.1, 3600) * 1e3); return 1;
-	case K_TIMEOUT: o->timeout_ms = (uint32_t)(real(s, "timeout", arg, 0, 86400) * 1e3); return 1;
+	case K_TIMEOUT: o->timeout_ms = (uint32_t)ceil(real(s, "timeout", arg, 0, 86400) * 1e3); return 1; /* only 0 is none */
 	default: return 0;
 	}
 }

@@ -332,7 +332,7 @@ struct zd_lm_state *zd_lm_state_daemon(const struct zd_lm_options *o, int *ret_f
 		status = zerod_progress(d->client, &d->base.progress);
 	if (!status)
 		return &d->base;
-	zd_lm_connect_failure(d->client, status, detail, size);
+	*ret_failure = zd_lm_connect_failure(d->client, status, detail, size);
 fail:
 	free_state(&d->base);
 	return NULL;

@@ -43,7 +43,7 @@ static struct zd_job *find_or_create(struct zd_core *core, struct zd_conn *c, co
 			return j;
 		if (rc == 0)
 			zd_emit_error(core, c, stream, ZD_ERR_JOB_DIFFERS, ZD_ABOUT_NOTHING,
-				      "job %s: this lane is %u of %u, asked was %u of %u: give every worker the same daemons in the same order",
+				      "job %s: this lane is %u of %u, asked was %u of %u: give every worker the same daemons in the same order as before, or drop the job",
 				      spec->name, j->lane_index, j->lane_count, m->lane_index, m->lane_count);
 		else
 			zd_emit_error(core, c, stream, ZD_ERR_JOB_DIFFERS, ZD_ABOUT_NOTHING,

@@ -47,6 +47,20 @@ for victim in 0 1; do
 	done
 done
 
+# A rank that comes when its launch is over already is told so by its status, as those that were in time.
+late() { exec "$bin/zerod-lm" train "${small[@]}" --endpoints "$endpoints" --job late --rank "$1" --world 3 --lease 1; }
+for rank in 0 1; do
+	late "$rank" >"$work/late.$rank" 2>&1 &
+	pids+=($!)
+	printf -v "late_$rank" %s $!
+done
+for _ in $(seq 1000); do "$bin/zeroctl" --endpoints "$endpoints" -o json job show late 2>/dev/null | grep -q '"joined": *2' && break; done
+kill -KILL "$late_1"
+rc=0
+wait "$late_0" || rc=$?
+equal "one of three killed before the last has come: who waits ends with exit 75" 75 "$rc"
+expect "and so does the last" 75 '^zerod-lm: rank 2: .*rank 1 was last heard.*start a higher epoch' late 2
+
 # A worker that stands still while a new launch takes over.
 start stale 1 1
 other=$started

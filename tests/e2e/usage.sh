@@ -162,6 +162,8 @@ small=(--endpoints "$endpoint" --text "$text" --layers 1 --dim 32 --heads 2 --co
 expect "a launch again without a higher epoch is told the ways out" 1 \
 	'epoch 2 \(zerod_options.epoch, zerod-lm --epoch\), or drop the job \(zeroctl --yes job drop once\)' "$lm" train "${small[@]}" --steps 2 --job once
 check "which is one" "$lm" train "${small[@]}" --steps 2 --job once --epoch 2
+expect "a time limit below a millisecond is one" 75 'rank 0: timed out' \
+	timeout -s KILL 60 "$lm" train "${small[@]}" --job brief --rank 0 --world 2 --timeout 0.0001
 # Two launches of torchrun without an id, one after the other on one host: the second is not taken for the first.
 agent() { env RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
 	TORCHELASTIC_ERROR_FILE="/tmp/torchelastic_x/none_$1/attempt_0/0/error.json" "$lm" train "${small[@]}" --steps 2 --job torch; }
@@ -196,6 +198,31 @@ PYTHON
 rc=$?
 equal "Ctrl-C ends the progress line" 0 "$rc"
 ((rc == 0)) || sed 's/^/    /' "$work/pty.log"
+
+# ---- started with closed descriptors, as by some supervisors: what is printed goes nowhere, not into a socket that has their number
+closed_ones() { # NAME STATUS WORDS...: with standard output closed, standard error closed, all of them
+	local name=$1 status=$2
+	shift 2
+	rc=0 && "$@" >&- 2>"$work/err" || rc=$?
+	equal "$name, standard output closed" "$status" "$rc"
+	rc=0 && "$@" 2>&- >/dev/null || rc=$?
+	equal "$name, standard error closed" 0 "$rc"
+	rc=0 && "$@" <&- >&- 2>&- || rc=$?
+	equal "$name, all closed" "$status" "$rc"
+}
+at=1
+again() { "$lm" train "${small[@]}" --steps "$at" --job closed --epoch $((at++)); }
+closed_ones "zerod-lm train" 1 again
+check "which says that its output did not arrive" grep -q 'standard output cannot be written' "$work/err"
+closed_ones "zeroctl status" 1 "$ctl" status
+(exec "$z" --set listen.port=0 --set lanes.count=1 --set memory.budget=64MiB --port-file "$work/closed.port" <&- >&- 2>&-) &
+closed_pid=$!
+pids+=("$closed_pid")
+await "$work/closed.port" '^[0-9]+$'
+expect "zerod, all closed" 0 'ready' "$ctl" --endpoints "127.0.0.1:$(<"$work/closed.port")" status
+kill -TERM "$closed_pid"
+rc=0 && wait "$closed_pid" || rc=$?
+equal "SIGTERM ends it with 0" 0 "$rc"
 
 # ---- the log: what peers say stays in its value
 for name in 'x" level=error event=forged text="' 'ends with \' '"' "it's"; do
