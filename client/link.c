@@ -276,6 +276,7 @@ static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Er
 		zd_clink_lose(s, l, "%s: %s", zd_err_text(err), m->text);
 		return;
 	case ZD_ERR_DRAINING:
+	case ZD_ERR_NO_ROOM: /* our own last connection, cut on the way, may have the place still */
 		if (s->connected)
 			zd_clink_lose(s, l, "%s: %s", zd_err_text(err), m->text);
 		else

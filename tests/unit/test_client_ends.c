@@ -54,6 +54,7 @@ static void test_refused_table(void **state)
 	} rows[] = {
 		{ZD_ERR_RANK_TAKEN, ZEROD_ERR_REFUSED}, {ZD_ERR_WORLD_DIFFERS, ZEROD_ERR_REFUSED}, {ZD_ERR_LAUNCH_DIFFERS, ZEROD_ERR_REFUSED},
 		{ZD_ERR_NO_MEMORY, ZEROD_ERR_REFUSED},	{ZD_ERR_JOB_DIFFERS, ZEROD_ERR_REFUSED},   {ZD_ERR_DRAINING, ZEROD_ERR_REFUSED},
+		{ZD_ERR_NO_ROOM, ZEROD_ERR_REFUSED},
 		{ZD_ERR_DROPPED, ZEROD_ERR_LOST},	{ZD_ERR_BAD_MESSAGE, ZEROD_ERR_PROTOCOL},
 	};
 
@@ -389,6 +390,30 @@ static void test_half_open_is_given_up(void **state)
 	end(c);
 }
 
+/* Who has been in comes back until there is room again: the place may be its own, of the connection that was cut. */
+static void test_no_room_to_come_back(void **state)
+{
+	static const int codes[] = {ZD_ERR_NO_ROOM, ZD_ERR_DRAINING};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct cs *c = begin_round(4, 2, 1);
+		uint64_t r = push(c, 0, 0, 1, 0);
+
+		cs_down(c, 0);
+		cs_tick(c, ZD_SEC(3));
+		cs_up(c, 0, 2);
+		cs_error(c, 0, 0, codes[i], "no room here");
+		assert_null(cs_ended(c, r));
+		assert_true(c->closed[0] && !c->closed[1]);
+		cs_down(c, 0);
+		cs_tick(c, ZD_SEC(3));
+		cs_up(c, 0, 2);
+		cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+		end(c);
+	}
+}
+
 static void test_lost_life(void **state)
 {
 	struct cs *c = begin_round(4, 2, 1);
@@ -540,6 +565,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_aborted_table),
 		cmocka_unit_test(test_refused_table),
+		cmocka_unit_test(test_no_room_to_come_back),
 		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
 		cmocka_unit_test(test_step_times_out_and_is_claimed),
 		cmocka_unit_test(test_wrong_calls),
