@@ -387,10 +387,10 @@ static void lost_stream(struct zd_session *s, struct zd_link *l, int err)
 	char text[256] = "";
 
 	zd_header_explain(text, sizeof(text), -err, &l->reader.header);
-	if (l->state == ZD_LINK_HELLO)
-		zd_csession_fail(s, ZEROD_ERR_CONNECT, "%s speaks another protocol (%s); is the port right?", s->daemons[l->daemon], text);
-	else if (err == -ZD_ERR_BAD_CHECKSUM)
+	if (err == -ZD_ERR_BAD_CHECKSUM) /* a zerod's frame, whatever the state: others do not get as far as the checksum */
 		zd_clink_lose(s, l, "a frame was damaged on the way: %s", text);
+	else if (l->state == ZD_LINK_HELLO)
+		zd_csession_fail(s, ZEROD_ERR_CONNECT, "%s speaks another protocol (%s); is the port right?", s->daemons[l->daemon], text);
 	else
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent a bad frame: %s", s->daemons[l->daemon], text);
 }

@@ -103,7 +103,7 @@ static double real(struct argp_state *state, const char *name, const char *text,
 	errno = 0;
 	double v = strtod(text, &end);
 	if (end == text || *end || errno || !(v >= min && v <= max))
-		argp_error(state, "--%s: expected a number from %g to %g, found '%s'", name, min, max, text);
+		argp_error(state, "--%s: expected a number from %.9g to %.9g, found '%s'", name, min, max, text);
 	return v;
 }
 

@@ -148,6 +148,7 @@ lm_wrong() { # PATTERN options
 	expect "zerod-lm ${*:2}" 2 "^zerod-lm: $1" "$lm" train --endpoints "$closed" --text "$text" "${@:2}"
 }
 lm_wrong "--kernels: expected one of scalar, avx2, avx512; found 'mmx'" --kernels mmx
+lm_wrong "--beta2: expected a number from 0 to 0.9999999, found '1'" --beta2 1
 lm_wrong '--sample-weights=fetch is for stage 3' --sample-weights fetch --stage 2
 lm_wrong 'gather_bytes_max is 5, but the largest unit alone takes' --gather-bytes 5
 lm_wrong 'endpoint "a:b": the port must be 1 to 65535' --endpoints a:b

@@ -467,6 +467,38 @@ static void test_greeting(void **state)
 	end(c);
 }
 
+/* Damage on the way ends the connection and not the session, from the first frame on. */
+static void test_damaged_welcome(void **state)
+{
+	struct cs *c = malloc(sizeof(*c));
+	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = 1, .epoch = 2};
+	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT}, up = {.type = ZD_SE_UP, .slot = 0};
+	struct zd_session_event bytes = {.type = ZD_SE_BYTES, .slot = 0};
+	Zd__Pb__Welcome m = {.base = PROTOBUF_C_MESSAGE_INIT(&zd__pb__welcome__descriptor), .version = ZD_VERSION, .lane_count = 1,
+			     .payload_max = ZD_PAYLOAD_MAX};
+	uint8_t frame[256];
+	char daemon[] = "d";
+
+	(void)state;
+	assert_non_null(c);
+	m.daemon = daemon;
+	cs_init(c, &o);
+	cs_ask(c, &connect);
+	up.gen = bytes.gen = c->gen[0];
+	cs_step(c, &up);
+	bytes.u.bytes.len = zd_wire_encode(frame, sizeof(frame), ZD_MSG_WELCOME, 0, &m.base, 0, 0);
+	frame[bytes.u.bytes.len - 1] ^= 1;
+	memcpy(zd_session_window(c->session, 0, up.gen).base, frame, bytes.u.bytes.len);
+	cs_step(c, &bytes);
+	assert_null(cs_ended(c, 1));
+	assert_true(c->closed[0]);
+	cs_down(c, 0);
+	cs_tick(c, ZD_SEC(3));
+	cs_up(c, 0, 1);
+	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
+	end(c);
+}
+
 static void test_nobody_answers(void **state)
 {
 	struct cs *c = malloc(sizeof(*c));
@@ -579,6 +611,7 @@ int main(void)
 		cmocka_unit_test(test_half_open_is_given_up),
 		cmocka_unit_test(test_lost_life),
 		cmocka_unit_test(test_greeting),
+		cmocka_unit_test(test_damaged_welcome),
 		cmocka_unit_test(test_nobody_answers),
 		cmocka_unit_test(test_allocations_fail),
 	};
