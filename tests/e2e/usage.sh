@@ -216,6 +216,7 @@ again() { "$lm" train "${small[@]}" --steps "$at" --job closed --epoch $((at++))
 closed_ones "zerod-lm train" 1 again
 check "which says that its output did not arrive" grep -q 'standard output cannot be written' "$work/err"
 closed_ones "zeroctl status" 1 "$ctl" status
+: >"$work/closed.port"
 (exec "$z" --set listen.port=0 --set lanes.count=1 --set memory.budget=64MiB --port-file "$work/closed.port" <&- >&- 2>&-) &
 closed_pid=$!
 pids+=("$closed_pid")
