@@ -197,8 +197,9 @@ static int finish_laggards(struct zd_session *s, uint64_t most)
 		    zd_ballot_cmp(l->info.record.ballot, d->ballot) != 0) {
 			zd_clink_name(s, l, name, sizeof(name));
 			zd_csession_fail(s, ZEROD_ERR_LOST,
-					"%s stands at round %llu and has no prepared round %llu, which lane %u has decided: its state is lost", name,
-					(unsigned long long)l->info.decided, (unsigned long long)most, ahead->index);
+					"%s stands at round %llu and has no prepared round %llu, which lane %u has decided: its state is lost; drop the "
+					"job everywhere (zeroctl --yes job drop %s) and begin anew",
+					name, (unsigned long long)l->info.decided, (unsigned long long)most, ahead->index, s->spec.name);
 			return -1;
 		}
 		owe_apply(l, ZD_LS_FINISH, d);

@@ -245,6 +245,10 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 		return ZD_CTL_USAGE;
 	}
 	int rc = zd_ctl_each_lane(ctl, drop_lane, NULL, &drop);
+	if (rc && drop.lanes)
+		fprintf(ctl->err, "zeroctl: job '%s' is dropped on %u lanes already, and what is left of it cannot be trained: say this again once every "
+				  "daemon of --endpoints answers, or name those that do\n",
+			name, drop.lanes);
 	if (rc)
 		return rc;
 	if (drop.lanes == 0) {

@@ -34,6 +34,12 @@ freed=$(ctl --yes -o json job drop beta | json 'd["inputs"]["freed_bytes"]')
 left=$(ctl -o json status | json 'sum(r["memory_used_bytes"] for r in d["tables"]["daemons"])')
 equal "dropping gives the memory back, to the byte" "$((used - freed))" "$left"
 equal "the other job is untouched" "['alpha']" "$(ctl -o json job list | json '[j["name"] for j in d["tables"]["jobs"]]')"
+"$bin/zerod-lm" train "${small[@]}" --job half >/dev/null 2>&1
+expect "a drop that does not get to every daemon says how far it got" 3 "job 'half' is dropped on 2 lanes already" \
+	"$bin/zeroctl" --endpoints "127.0.0.1:$port_one,127.0.0.1:1" --yes job drop half
+expect "who trains the rest is told the way out" 1 'its state is lost; drop the job everywhere .zeroctl --yes job drop half.' \
+	"$bin/zerod-lm" train "${small[@]}" --job half --epoch 2
+check "which is one" ctl --yes job drop half
 expect "doctor checks this host" 0 'kernels=' ctl doctor
 expect "doctor asks the daemons that are named" 0 'lane=1 of 2 answers' ctl doctor
 expect "bench measures and drops its job" 0 'whole step' ctl --timeout 60 bench -n 400000 --steps 3
