@@ -40,8 +40,7 @@ check "installs into a prefix" cmake --install "$build" --prefix "$prefix" --com
 check "and the library itself" cmake --install "$build" --prefix "$prefix" --component runtime
 libdir=$(dirname "$(find "$prefix" -name libzerod.so.0 | head -n 1)")
 export LD_LIBRARY_PATH=$libdir
-# The prefix of zerod.pc is where the build was configured to go; pkg-config can move it.
-pc=(pkg-config --define-variable=prefix="$prefix")
+pc=(pkg-config) # zerod.pc names the prefix of the installation, not of the build
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 sanitize=$(sed -n 's/^ZD_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
 
