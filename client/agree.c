@@ -536,7 +536,7 @@ void zd_cagree_aborted(struct zd_session *s, struct zd_link *l, const Zd__Pb__Ab
 
 	zd_clink_name(s, l, name, sizeof(name));
 	if (promise.epoch > s->ballot.epoch) {
-		zd_csession_fail(s, ZEROD_ERR_STALE, "epoch %llu has begun (%s says so) and this worker belongs to epoch %llu: it must stop",
+		zd_csession_fail(s, ZEROD_ERR_STALE, "epoch %llu has begun (%s says so) and this worker belongs to epoch %llu: it must stop; to start again, give all ranks a higher epoch than both (zerod_options.epoch, zerod-lm --epoch)",
 				(unsigned long long)promise.epoch, name, (unsigned long long)s->ballot.epoch);
 		return;
 	}
@@ -632,7 +632,7 @@ static void explain_lane(const struct zd_session *s, const struct zd_link *l, ch
 		snprintf(out, size, "%s has not counted %u pushes of rank %u", name, l->open_pushes, s->config.rank);
 		return;
 	case ZD_LS_COMMIT:
-		snprintf(out, size, "%s has not prepared round %llu: of %u ranks one has not pushed everything or not called zerod_step", name,
+		snprintf(out, size, "%s has not prepared round %llu: of %u ranks one has not joined, not pushed everything, or not called zerod_step", name,
 			 (unsigned long long)s->round, s->config.world);
 		return;
 	case ZD_LS_APPLY:

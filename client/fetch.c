@@ -357,7 +357,7 @@ void zd_cfetch_explain(const struct zd_session *s, const struct zd_fetch *f, cha
 		if (s->lanes[i]->state != ZD_LINK_OPEN)
 			zd_clink_explain(s, s->lanes[i], why, sizeof(why));
 		else
-			snprintf(why, sizeof(why), "%s", s->sealed ? "the lane is silent" : "are its initial weights sealed?");
+			snprintf(why, sizeof(why), "%s", s->sealed ? "the lane is silent" : "are its initial weights sealed (zerod_load of every unit, then zerod_seal)?");
 		snprintf(out, size, "%s has %llu elements to send: %s", name, (unsigned long long)(p->end - p->next), why);
 		return;
 	}

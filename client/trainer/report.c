@@ -167,7 +167,8 @@ static void text_end(const struct zd_lm_report *r, const struct zd_lm_state *sta
 		printf("loss %.4f -> %.4f in %" PRIu64 " steps, %.0f tokens/s\n", r->first_loss, r->last_loss, r->rounds,
 		       tokens(r->options) * (double)r->rounds / (s > 0 ? s : 1e-9));
 	else
-		printf("nothing to do: the job has decided %" PRIu64 " rounds already\n", state->progress.round);
+		printf("nothing to do: the job has decided %" PRIu64 " rounds already; a higher --steps than %" PRIu64 " goes on\n", state->progress.round,
+		       (uint64_t)r->options->steps);
 	if (r->skipped)
 		printf("skipped %" PRIu64 " steps with gradients that were not finite\n", r->skipped);
 	if (r->options->command == ZD_LM_TRAIN)

@@ -47,7 +47,7 @@ static struct zd_job *find_or_create(struct zd_core *core, struct zd_conn *c, co
 				      spec->name, j->lane_index, j->lane_count, m->lane_index, m->lane_count);
 		else
 			zd_emit_error(core, c, stream, ZD_ERR_JOB_DIFFERS, ZD_ABOUT_NOTHING,
-				      "job %s: %s: choose another name for the job, or drop this one", spec->name, core->text);
+				      "job %s: %s: give all ranks the same, choose another name for the job, or drop this one", spec->name, core->text);
 		return NULL;
 	}
 	if (!m->create || c->role == ZD_ROLE_READER) {

@@ -73,7 +73,7 @@ void zd_conf_print_sample(FILE *out)
 
 	fputs("; zerod.conf: every key with its default.  Uncomment what you change.\n"
 	      "; Precedence: this file, then zerod.conf.d/*.conf in order of name, then the environment (ZEROD_SECTION_KEY),\n"
-	      "; then --set section.key=value.  Check with: zerod -c FILE --check-config.  Lines end at 198 bytes.\n"
+	      "; then --set section.key=value.  Check with: zerod -c FILE --check-config.  At most 198 bytes a line.\n"
 	      "; \"SIGHUP\" marks what a reload applies; the rest needs a restart.\n",
 	      out);
 	for (i = 0; i < ZD_CONF_KEYS; i++) {
