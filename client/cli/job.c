@@ -211,19 +211,24 @@ static int job_show(struct zd_ctl *ctl, const char *name)
 struct drop {
 	const char *name;
 	uint64_t bytes;
-	uint32_t lanes;
+	uint32_t lanes, lane_count; /* dropped, and those of the job */
 };
 
 static int drop_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 {
 	struct drop *drop = arg;
+	Zd__Pb__Show show = ZD__PB__SHOW__INIT;
 	Zd__Pb__Drop ask = ZD__PB__DROP__INIT;
 	const ProtobufCMessage *answer;
 	uint32_t code = 0;
 	char name[ZD_NAME_MAX + 1];
 	snprintf(name, sizeof name, "%.63s", drop->name);
-	ask.name = name;
-	int rc = zd_admin_ask(a, ZD_MSG_DROP, &ask.base, ZD_MSG_DROPPED, &answer, &code);
+	show.name = ask.name = name;
+	int rc = zd_admin_ask(a, ZD_MSG_SHOW, &show.base, ZD_MSG_SHOW_REPLY, &answer, &code);
+	if (rc == 0) {
+		drop->lane_count = ((const Zd__Pb__ShowReply *)answer)->status->lane_count;
+		rc = zd_admin_ask(a, ZD_MSG_DROP, &ask.base, ZD_MSG_DROPPED, &answer, &code);
+	}
 	if (rc == ZD_CTL_REFUSED && code == ZD_ERR_NO_JOB)
 		return 0;
 	if (rc) {
@@ -259,6 +264,9 @@ static int job_drop(struct zd_ctl *ctl, const char *name)
 	zd_report_field(report, "name", ZD_KIND_TEXT, ZD_TEXT(name));
 	zd_report_field(report, "lanes", ZD_KIND_COUNT, ZD_INTEGER(drop.lanes));
 	zd_report_field(report, "freed_bytes", ZD_KIND_BYTES, ZD_INTEGER(drop.bytes));
+	if (drop.lanes < drop.lane_count)
+		zd_report_note(report, "dropped %u of the %u lanes of the job: the others are on daemons that --endpoints does not name, or were lost before",
+			       drop.lanes, drop.lane_count);
 	return zd_ctl_finish(ctl, report);
 }
 

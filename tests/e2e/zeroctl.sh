@@ -46,6 +46,8 @@ expect "bench measures and drops its job" 0 'whole step' ctl --timeout 60 bench 
 equal "nothing is left of it" "['alpha']" "$(ctl -o json job list | json '[j["name"] for j in d["tables"]["jobs"]]')"
 expect "environment instead of options" 0 'alpha' env ZEROCTL_ENDPOINTS="$endpoints" "$bin/zeroctl" job list
 expect "options win over the environment" 3 'cannot connect' env ZEROCTL_ENDPOINTS="$endpoints" "$bin/zeroctl" --endpoints 127.0.0.1:1 job list
+expect "a drop that leaves lanes elsewhere says how many" 0 'dropped 2 of the 3 lanes' "$bin/zeroctl" --endpoints "127.0.0.1:$port_one" --yes job drop alpha
+expect "the rest is dropped with the same words" 0 'dropped 1 of the 3 lanes' ctl --yes job drop alpha
 expect "plan takes the format from before the command" 0 '"command"' "$bin/zeroctl" -o json plan memory -N 7.5e9 -n 64
 expect "plan's own value" 0 '31\.40' "$bin/zeroctl" plan memory -N 7.5e9 -n 64
 expect "simulate checks itself" 0 '' "$bin/zeroctl" simulate adam
