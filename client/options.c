@@ -155,6 +155,9 @@ static int check_numbers(const struct zerod_options *o, char *detail, size_t siz
 		REFUSE("rank %u of world size %u: ranks count from 0", o->rank, o->world);
 	if (o->epoch < 1)
 		REFUSE("epoch 0: epochs count from 1, and a launcher raises them at each restart");
+	if (o->epoch > ZD_EPOCH_MAX)
+		REFUSE("epoch %llu: expected at most %llu, so that there is always a higher one", (unsigned long long)o->epoch,
+		       (unsigned long long)ZD_EPOCH_MAX);
 	if (o->optimizer > ZEROD_OPTIMIZER_ADAM)
 		REFUSE("optimizer %u does not exist: 0 none, 1 AdamW, 2 Adam with L2", o->optimizer);
 	if (o->grad_codec > ZEROD_FP32)

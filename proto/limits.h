@@ -49,6 +49,7 @@
 #define ZD_NUMEL_MAX (1ull << 40) /* elements of a unit: 4 TiB of fp32 */
 #define ZD_LANES_MAX 1024u	  /* lanes of one job, over all daemons */
 #define ZD_WORLD_MAX 64u	  /* workers of one job */
+#define ZD_EPOCH_MAX (UINT64_MAX >> 1) /* that a client asks for: the promise of the last epoch could only be dropped */
 #define ZD_MICRO_MAX 65536u	  /* micro-batches of one round */
 #define ZD_JOBS_MAX 16u		  /* jobs on one daemon */
 

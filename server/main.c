@@ -2,14 +2,13 @@
 /* zerod: options, configuration, and the daemon. */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/assert.h"
+#include "proto/program.h"
 #include "proto/text.h"
 #include "server/shell/conf.h"
 #include "server/shell/daemon.h"
@@ -136,16 +135,6 @@ static char *help_filter(int key, const char *text, void *input)
 	return keys;
 }
 
-/* What was printed for somebody has to arrive. */
-static void check_output(int status, void *unused)
-{
-	(void)unused;
-	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != ZD_EXIT_OK)
-		return;
-	fputs("zerod: standard output cannot be written; check where it goes\n", stderr);
-	_exit(ZD_EXIT_FAILED);
-}
-
 /* Each mistake behind our name: it may stand in the log of a script, among others'. */
 static void print_mistakes(char *text)
 {
@@ -205,19 +194,6 @@ static enum zd_exit with_config(struct options *o)
 	return run(o, &conf);
 }
 
-/* The next socket or pipe would take the number of a standard descriptor that is closed, and what is printed would go there.  This can neither be
- * read nor written, so that check_output still finds out, and is there in any root. */
-static void keep_standard(void)
-{
-	int fd;
-
-	do
-		fd = open("/", O_PATH);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd >= 0)
-		close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -228,9 +204,8 @@ int main(int argc, char **argv)
 	};
 	static struct options o;
 
-	keep_standard();
+	zd_program_begin("zerod");
 	zd_assert_failed = failed_assert;
-	on_exit(check_output, NULL);
 	argp_err_exit_status = ZD_EXIT_USAGE;
 	argv[0] = program_invocation_short_name; /* what messages begin with */
 	argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &o);

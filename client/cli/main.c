@@ -2,7 +2,6 @@
 /* zeroctl: options that hold for every command, the command, and options again. */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "client/cli/help.h"
 #include "client/cli/plan.h"
 #include "client/cli/simulate.h"
+#include "proto/program.h"
 
 static const char *const default_endpoints = "127.0.0.1:7410";
 
@@ -280,16 +280,6 @@ static void interrupted(int signal)
 	zd_ctl_interrupt = ZD_CTL_NOW;
 }
 
-/* The last thing that happens: what buffers held goes out, or the exit status tells that it did not. */
-static void check_output(int status, void *unused)
-{
-	(void)unused;
-	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != ZD_CTL_OK)
-		return;
-	fputs("zeroctl: the answer cannot be written; check where standard output goes\n", stderr);
-	_exit(ZD_CTL_FAILED);
-}
-
 /* argv: the command and everything behind it. */
 static int daemon_command(struct zd_ctl *ctl, int (*run)(struct zd_ctl *, int, char **), int argc, char **argv)
 {
@@ -305,18 +295,6 @@ static int daemon_command(struct zd_ctl *ctl, int (*run)(struct zd_ctl *, int, c
 	return ZD_CTL_OK;
 }
 
-/* The next socket or pipe would take the number of a standard descriptor that is closed, and what is printed would go there.  This can neither be
- * read nor written, so that check_output still finds out, and is there in any root. */
-static void keep_standard(void)
-{
-	int fd;
-	do
-		fd = open("/", O_PATH);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd >= 0)
-		close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -328,12 +306,11 @@ int main(int argc, char **argv)
 	struct zd_ctl ctl = {.timeout_ms = 10000, .out = stdout, .err = stderr};
 	struct command_line line = {.ctl = &ctl, .command = argc};
 	const struct argp argp = {options, parse_first, "COMMAND ...", doc, NULL, NULL, NULL};
-	keep_standard();
+	zd_program_begin("zeroctl");
 	int rc = environment(&ctl);
 	if (rc)
 		return rc;
 	signal(SIGINT, interrupted);
-	on_exit(check_output, NULL);
 	argp_err_exit_status = ZD_CTL_USAGE;
 	argv[0] = program_invocation_short_name;
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &line);

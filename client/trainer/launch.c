@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/limits.h"
+
 struct reading {
 	zd_launch_env *env;
 	void *user;
@@ -214,7 +216,7 @@ static int read_single_options(const struct reading *r, const struct zd_launch_o
 {
 	if (o->local_rank && local_rank(r, "--local-rank", o->local_rank, l) < 0)
 		return -1;
-	if (o->epoch && number(r, "--epoch", o->epoch, 1, UINT64_MAX, &l->epoch) < 0)
+	if (o->epoch && number(r, "--epoch", o->epoch, 1, ZD_EPOCH_MAX, &l->epoch) < 0)
 		return -1;
 	return o->launch_id ? set_id(r, "--launch-id", l, o->launch_id, 0, NULL) : 0;
 }

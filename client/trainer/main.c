@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zerod-lm: a trainer in C, the example and the measure of what libzerod does for a trainer. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/trainer/report.h"
 #include "client/trainer/sample.h"
 #include "client/trainer/text.h"
 #include "proto/assert.h"
+#include "proto/program.h"
 #include "server/kernel/kernel.h"
 
 enum { EXIT_USAGE = 2, EXIT_AGAIN = 75 /* sysexits.h: EX_TEMPFAIL */ };
@@ -142,36 +141,13 @@ static int exit_status(int rc)
 	}
 }
 
-/* What was printed for somebody has to arrive. */
-static void check_output(int status, void *unused)
-{
-	(void)unused;
-	if ((fflush(stdout) == 0 && !ferror(stdout)) || status != EXIT_SUCCESS)
-		return;
-	fputs("zerod-lm: standard output cannot be written; check where it goes\n", stderr);
-	_exit(EXIT_FAILURE);
-}
-
-/* The next socket or pipe would take the number of a standard descriptor that is closed, and what is printed would go there.  This can neither be
- * read nor written, so that check_output still finds out, and is there in any root. */
-static void keep_standard(void)
-{
-	int fd;
-	do
-		fd = open("/", O_PATH);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd >= 0)
-		close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	struct zd_lm_options options;
 	struct zd_lm_report report;
 	char detail[1024] = "";
-	keep_standard();
+	zd_program_begin("zerod-lm");
 	zd_assert_failed = assertion_failed;
-	on_exit(check_output, NULL);
 	zd_lm_options_parse(&options, argc, argv);
 	zd_kernels_thread_init();
 	zd_lm_report_begin(&report, &options);

@@ -12,5 +12,5 @@ add_executable(zerod-lm
   ${CMAKE_CURRENT_LIST_DIR}/planes.c
   ${CMAKE_CURRENT_LIST_DIR}/grad.c
   ${CMAKE_CURRENT_LIST_DIR}/connect.c)
-target_link_libraries(zerod-lm PRIVATE zd_flags zd_lm zerod_static zd_kernel zd_decide zd_wire PkgConfig::JANSSON PkgConfig::OPENSSL m)
+target_link_libraries(zerod-lm PRIVATE zd_flags zd_lm zerod_static zd_kernel zd_decide zd_wire zd_program PkgConfig::JANSSON PkgConfig::OPENSSL m)
 install(TARGETS zerod-lm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -56,6 +56,8 @@ static const struct row rows[] = {
 	{"0 elements, expected 1 to", "h:1", "j", empty, 1, 0, 1, 1, 0, 1, 0, 0},
 	{"rank 2 of world size 2", "h:1", "j", OK_UNITS, 2, 2, 1, 0, 1, 0, 0},
 	{"world size 65", "h:1", "j", OK_UNITS, 0, 65, 1, 0, 1, 0, 0},
+	{NULL, "h:1", "j", OK_UNITS, 0, 1, 1, 0, UINT64_MAX >> 1, 0, 0},
+	{"so that there is always a higher one", "h:1", "j", OK_UNITS, 0, 1, 1, 0, (UINT64_MAX >> 1) + 1, 0, 0},
 	{"epochs count from 1", "h:1", "j", OK_UNITS, 0, 1, 1, 0, 0, 0, 0},
 	{"optimizer 3 does not exist", "h:1", "j", OK_UNITS, 0, 1, 3, 0, 1, 0, 0},
 	{"grad_codec 3 does not exist", "h:1", "j", OK_UNITS, 0, 1, 1, 3, 1, 0, 0},
