@@ -583,7 +583,8 @@ static int complete(struct zd_session *s, struct zd_req *r, uint32_t micro_batch
 void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev)
 {
 	const struct zd_hyper *h = &ev->u.step.hyper;
-	const char *wrong = zd_hyper_check(h);
+	double found = 0;
+	const char *wrong = zd_hyper_check(h, &found);
 	uint32_t micro_batches = ev->u.step.micro_batches;
 
 	if (s->redo_owed) {
@@ -599,8 +600,10 @@ void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_sess
 				       (unsigned long long)s->commit_round);
 		else
 			s->step_req = r;
-	} else if (wrong || micro_batches < 1 || micro_batches > ZD_MICRO_MAX) {
-		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "%s", wrong ? wrong : "micro_batches must be 1 to 65536");
+	} else if (wrong) {
+		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "%s, found %g", wrong, found);
+	} else if (micro_batches < 1 || micro_batches > ZD_MICRO_MAX) {
+		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "micro_batches must be 1 to %u, found %u", ZD_MICRO_MAX, micro_batches);
 	} else if (complete(s, r, micro_batches)) {
 		s->step_req = r;
 		s->committing = 1;

@@ -31,24 +31,30 @@ static int within(double value, double low, double high)
 	return value >= low && value <= high;
 }
 
-const char *zd_hyper_check(const struct zd_hyper *h)
+static const char *refuse(double *ret_found, double found, const char *expected)
+{
+	*ret_found = found;
+	return expected;
+}
+
+const char *zd_hyper_check(const struct zd_hyper *h, double *ret_found)
 {
 	if (!within(h->lr, 0, FP32_SAFE))
-		return "lr must be from 0 to 1e30";
+		return refuse(ret_found, h->lr, "lr must be from 0 to 1e30");
 	if (!within(h->weight_decay, 0, FP32_SAFE))
-		return "weight_decay must be from 0 to 1e30";
+		return refuse(ret_found, h->weight_decay, "weight_decay must be from 0 to 1e30");
 	if (!(h->beta1 >= 0 && h->beta1 < 1))
-		return "beta1 must be at least 0 and below 1";
+		return refuse(ret_found, h->beta1, "beta1 must be at least 0 and below 1");
 	if (!(h->beta2 >= 0 && h->beta2 < 1))
-		return "beta2 must be at least 0 and below 1";
+		return refuse(ret_found, h->beta2, "beta2 must be at least 0 and below 1");
 	if (!within(h->eps, EPS_MIN, FP32_SAFE))
-		return "eps must be from 1e-30 to 1e30";
+		return refuse(ret_found, h->eps, "eps must be from 1e-30 to 1e30");
 	if (!within(h->max_norm, 0, __DBL_MAX__))
-		return "max_norm must be finite and not negative (0: no clipping)";
+		return refuse(ret_found, h->max_norm, "max_norm must be finite and not negative (0: no clipping)");
 	if (!within(h->loss_scale, ZD_DIVISOR_MIN, ZD_DIVISOR_MAX))
-		return "loss_scale must be from 2^-40 to 2^80 (1: not scaled)";
+		return refuse(ret_found, h->loss_scale, "loss_scale must be from 2^-40 to 2^80 (1: not scaled)");
 	if (h->weight != 0 && !within(h->weight, ZD_DIVISOR_MIN, ZD_DIVISOR_MAX))
-		return "weight must be 0 (world times micro-batches) or from 2^-40 to 2^80";
+		return refuse(ret_found, h->weight, "weight must be 0 (world times micro-batches) or from 2^-40 to 2^80");
 	return NULL;
 }
 

@@ -79,10 +79,11 @@ static int hyper(const struct check *c, const Zd__Pb__Hyper *pb)
 {
 	struct zd_hyper h;
 	const char *what;
+	double found;
 
 	zd_hyper_from_pb(&h, pb);
-	what = zd_hyper_check(&h);
-	return what ? zd_text_fail(ZD_ERR_BAD_FIELD, c->text, c->size, "%s.hyper: %s", c->msg, what) : 0;
+	what = zd_hyper_check(&h, &found);
+	return what ? zd_text_fail(ZD_ERR_BAD_FIELD, c->text, c->size, "%s.hyper: %s, found %g", c->msg, what, found) : 0;
 }
 
 static int record(const struct check *c, const Zd__Pb__Record *m)

@@ -77,7 +77,7 @@ struct zerod_options {
 	uint32_t optimizer;	  /* enum zerod_optimizer, default AdamW */
 	uint32_t grad_codec;	  /* enum zerod_codec of gradients on the wire, default bf16 */
 	uint32_t rank, world;	  /* default 0 of 1; world 0: a reader, which fetches and never pushes */
-	uint64_t epoch;		  /* of this launch, from 1, the default; a launcher raises it at each restart */
+	uint64_t epoch;		  /* of this launch, from 1, the default, to 2^63 - 1; a launcher raises it at each restart */
 	uint64_t launch;	  /* id of the launch, equal on all ranks; 0 if there is none */
 	uint32_t lease_ms;	  /* default 10000 */
 	uint32_t timeout_ms;	  /* of blocking calls, default 60000; 0: wait for ever */

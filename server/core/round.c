@@ -267,13 +267,14 @@ void zd_round_commit(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Comm
 	struct zd_about about = {ZD_NONE, m->rank};
 	struct zd_hyper hyper;
 	const char *wrong;
+	double found;
 
 	if (!zd_round_serves(core, c, stream, ballot_of(m->ballot), m->rank) || !commit_is_due(core, c, j, m->round))
 		return;
 	zd_hyper_from_pb(&hyper, m->hyper);
-	wrong = zd_hyper_check(&hyper);
+	wrong = zd_hyper_check(&hyper, &found);
 	if (wrong) {
-		zd_emit_error(core, c, stream, ZD_ERR_BAD_FIELD, about, "COMMIT of round %llu: %s", (unsigned long long)m->round, wrong);
+		zd_emit_error(core, c, stream, ZD_ERR_BAD_FIELD, about, "COMMIT of round %llu: %s, found %g", (unsigned long long)m->round, wrong, found);
 		return;
 	}
 	if (m->n_counts != j->spec.unit_count || m->micro_batches < 1 || m->micro_batches > ZD_MICRO_MAX) {

@@ -232,13 +232,16 @@ static void test_hyper_check(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct zd_hyper h = plain;
 		const char *what;
+		double found;
 
 		memcpy((char *)&h + cases[i].field, &cases[i].value, sizeof(double));
-		what = zd_hyper_check(&h);
-		if (!cases[i].says)
+		what = zd_hyper_check(&h, &found);
+		if (!cases[i].says) {
 			assert_null(what);
-		else
-			assert_true(what && strncmp(what, cases[i].says, strlen(cases[i].says)) == 0);
+			continue;
+		}
+		assert_true(what && strncmp(what, cases[i].says, strlen(cases[i].says)) == 0);
+		assert_memory_equal(&found, &cases[i].value, sizeof found);
 	}
 }
 
@@ -247,6 +250,7 @@ static void test_scale_is_always_finite(void **state)
 {
 	static const double extremes[] = {ZD_DIVISOR_MIN, 1, ZD_DIVISOR_MAX};
 	char text[200];
+	double unused;
 
 	(void)state;
 	for (int i = 0; i < 27; i++) {
@@ -256,7 +260,7 @@ static void test_scale_is_always_finite(void **state)
 		r.hyper.loss_scale = extremes[i % 3];
 		r.hyper.weight = extremes[i / 3 % 3];
 		r.hyper.max_norm = i % 2 ? 1 : 0;
-		assert_null(zd_hyper_check(&r.hyper));
+		assert_null(zd_hyper_check(&r.hyper, &unused));
 		assert_int_equal(zd_decide(&r, 1, 0, &d, text, sizeof(text)), 0);
 		assert_true(isfinite((float)d.scale) && d.scale >= 0 && isfinite(d.norm));
 	}
