@@ -13,11 +13,15 @@ struct zd_matrix {
 	size_t ld;
 };
 
+/* Bytes of address space that must be there for the first product: OpenBLAS takes 128 MiB. */
+#define ZD_MATRIX_MEMORY ((size_t)130 << 20)
+
 /*
- * Holds BLAS to the calling thread, if the library has a switch for it: the bits must not depend on how many cores it
- * finds, and ranks that share a host must not fight for them. For the whole process; call it before the first product.
+ * Before the first product, for the whole process. Holds BLAS to the calling thread, if the library has a switch for
+ * it: the bits must not depend on how many cores it finds, and ranks that share a host must not fight for them. Then lets
+ * it take its memory. 0, or -1 if there are no ZD_MATRIX_MEMORY bytes: OpenBLAS would ask for them for ever.
  */
-void zd_matrix_one_thread(void);
+int zd_matrix_begin(void) __attribute__((warn_unused_result));
 
 /* All three: out[rows][cols] = scale * product + keep * out, keep being 0 or 1. */
 

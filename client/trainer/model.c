@@ -118,7 +118,7 @@ struct zd_lm *zd_lm_new(const struct zd_lm_config *config)
 	take_all(&carve, config, NULL);
 	float *base = aligned_alloc(ALIGN_FLOATS * sizeof(float), carve.used * sizeof(float));
 	struct zd_lm *lm = malloc(handle_bytes(config));
-	if (base == NULL || lm == NULL) {
+	if (base == NULL || lm == NULL || zd_matrix_begin() < 0) {
 		free(base);
 		free(lm);
 		return NULL;
@@ -134,7 +134,6 @@ struct zd_lm *zd_lm_new(const struct zd_lm_config *config)
 	lm->tokens = (size_t)config->batch * config->context;
 	lm->units = zd_lm_units(config);
 	lm->done = NO_BATCH;
-	zd_matrix_one_thread();
 	return lm;
 }
 

@@ -226,6 +226,20 @@ kill -TERM "$closed_pid"
 rc=0 && wait "$closed_pid" || rc=$?
 equal "SIGTERM ends it with 0" 0 "$rc"
 
+# ---- little address space: the BLAS would wait for it for ever
+if [[ $(nm "$lm" 2>/dev/null) == *__asan_init* ]]; then
+	echo "skip little address space: the sanitizer needs more of it than any limit"
+else
+	told=0
+	for mib in $(seq 100 25 300); do
+		rc=0
+		(ulimit -v $((mib * 1024)) && OPENBLAS_NUM_THREADS=1 exec timeout -s KILL 60 "$lm" reference --text "$text" --layers 1 --dim 32 --heads 2 --context 16 --batch 1 --steps 1) >"$work/out" 2>"$work/err" || rc=$?
+		equal "$mib MiB of address space: ends" 0 "$((rc == 137))"
+		if ((rc == 1)) && grep -q 'of address space for matrix products' "$work/err"; then told=1; fi
+	done
+	equal "and says what is missing" 1 "$told"
+fi
+
 # ---- the log: what peers say stays in its value
 for name in 'x" level=error event=forged text="' 'ends with \' '"' "it's"; do
 	expect "a job called $name is not there" 4 'no job' "$ctl" --yes job drop "$name"
