@@ -29,8 +29,30 @@ static void keep_standard(void)
 		close(fd);
 }
 
+static const char *program;
+
 void zd_program_begin(const char *name)
 {
+	program = name;
 	keep_standard();
 	on_exit(check_output, (void *)(uintptr_t)name);
+}
+
+int zd_program_help(int key, const char *examples, struct argp_state *state)
+{
+	switch (key) {
+	case '?':
+	case 'h':
+		fputs(examples, stdout);
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+		return 1;
+	case ZD_PROGRAM_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 1;
+	case 'V':
+		printf("%s %s\n", program, ZD_RELEASE);
+		exit(EXIT_SUCCESS);
+	default:
+		return 0;
+	}
 }

@@ -19,7 +19,7 @@
 
 extern char **environ;
 
-enum { OPT_CHECK = 256, OPT_DUMP, OPT_SET, OPT_SAMPLE, OPT_MAN, OPT_PORT_FILE, OPT_USAGE };
+enum { OPT_CHECK = 256, OPT_DUMP, OPT_SET, OPT_SAMPLE, OPT_MAN, OPT_PORT_FILE };
 
 enum mode { RUN, CHECK, DUMP, SAMPLE, MAN };
 
@@ -38,10 +38,7 @@ static const struct argp_option option_list[] = {
 	{"dump-config", OPT_DUMP, NULL, 0, "Print every value in effect and where it came from", 0},
 	{"print-sample-config", OPT_SAMPLE, NULL, 0, "Print a configuration file with all keys and defaults", 0},
 	{"print-config-man", OPT_MAN, NULL, 0, "Print the keys in the language of scdoc", 0},
-	{"help", 'h', NULL, 0, "This text", -1},
-	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
-	{"usage", OPT_USAGE, NULL, 0, "The options in short", -1},
-	{"version", 'V', NULL, 0, "Version", -1},
+	ZD_PROGRAM_OPTIONS,
 	{0},
 };
 
@@ -96,22 +93,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPT_MAN:
 		o->mode = MAN;
 		return 0;
-	case '?':
-	case 'h':
-		fputs(examples, stdout);
-		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-		return 0;
-	case OPT_USAGE:
-		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
-		return 0;
-	case 'V':
-		puts("zerod " ZD_RELEASE);
-		exit(ZD_EXIT_OK);
 	case ARGP_KEY_ARG:
 		argp_error(state, "expected only options, found \"%s\"", arg);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return zd_program_help(key, examples, state) ? 0 : ARGP_ERR_UNKNOWN;
 	}
 }
 

@@ -19,8 +19,9 @@ static const struct {
 	 "  zeroctl -e a:7410,b:7410 status -o json\n"
 	 "\n"
 	 "zeroctl status: one line per daemon: state, jobs, memory, connections\n" OPTIONS
+	 "                                 (of status: for each daemon)\n"
 	 "\n"
-	 "Exit status 5: a daemon drains.\n"},
+	 "Exit status 3 or 124: a daemon does not answer; the others are shown. 5: a daemon drains.\n"},
 	{"job", NULL,
 	 "Examples:\n"
 	 "  zeroctl job list\n"

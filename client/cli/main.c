@@ -2,6 +2,7 @@
 /* zeroctl: options that hold for every command, the command, and options again. */
 #include <argp.h>
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static const char *const default_endpoints = "127.0.0.1:7410";
 
 #define WORDS_MAX 8 /* of a command; none has that many */
 
-enum { K_STEPS = 256, K_USAGE };
+enum { K_STEPS = 256 };
 
 static const char examples[] =
 	"Examples:\n"
@@ -52,10 +53,7 @@ static const char doc[] =
 	{"output", 'o', "table|json|csv", 0, "how answers are written (table)", 0},         \
 	{"timeout", 't', "SECONDS", 0, "bound on the whole command (10)", 0},               \
 	{"yes", 'y', NULL, 0, "go through with what destroys", 0},                          \
-	{"help", 'h', NULL, 0, "this text", -1},                                            \
-	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},                                         \
-	{"usage", K_USAGE, NULL, 0, "the options in short", -1},                            \
-	{"version", 'V', NULL, 0, "version", -1},                                           \
+	ZD_PROGRAM_OPTIONS,                                                                 \
 	{0}
 /* clang-format on */
 
@@ -92,7 +90,7 @@ static int set_timeout(struct zd_ctl *ctl, const char *text)
 	double s = strtod(text, &end);
 	if (end == text || *end || errno || !(s > 0) || s > 86400)
 		return -1;
-	ctl->timeout_ms = (uint64_t)(s * 1e3 + 0.5);
+	ctl->timeout_ms = (uint64_t)ceil(s * 1e3); /* 0 would be no bound */
 	return 0;
 }
 
@@ -114,19 +112,8 @@ static error_t parse(int key, char *arg, struct zd_ctl *ctl, struct argp_state *
 	case 'y':
 		ctl->yes = 1;
 		return 0;
-	case '?':
-	case 'h':
-		fputs(examples, stdout);
-		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-		return 0;
-	case K_USAGE:
-		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
-		return 0;
-	case 'V':
-		puts("zeroctl " ZD_RELEASE);
-		exit(ZD_CTL_OK);
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return zd_program_help(key, examples, state) ? 0 : ARGP_ERR_UNKNOWN;
 	}
 }
 

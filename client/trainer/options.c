@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "proto/limits.h"
+#include "proto/program.h"
 
 static const char examples[] =
 	"Examples:\n"
@@ -33,7 +34,7 @@ static const char doc[] =
 enum key {
 	K_ENDPOINTS = 256, K_JOB, K_TEXT, K_STAGE, K_RESHARD, K_MICRO, K_ACCUMULATE, K_STEPS, K_SEED, K_CODEC, K_LAYERS, K_DIM, K_HEADS,
 	K_CONTEXT, K_BATCH, K_RECOMPUTE, K_LR, K_FLOOR, K_WARMUP, K_DECAY, K_BETA1, K_BETA2, K_EPS, K_NORM, K_OPTIMIZER, K_GATHER, K_PREFETCH,
-	K_LEASE, K_TIMEOUT, K_SAMPLE, K_SAMPLE_WEIGHTS, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH, K_USAGE,
+	K_LEASE, K_TIMEOUT, K_SAMPLE, K_SAMPLE_WEIGHTS, K_RESULT, K_JSON, K_PROGRESS, K_KERNELS, K_RANK, K_WORLD, K_LOCAL, K_EPOCH, K_LAUNCH,
 };
 
 static const struct argp_option table[] = {
@@ -83,10 +84,7 @@ static const struct argp_option table[] = {
 	{"json", K_JSON, NULL, 0, "one JSON object per step and one at the end, on standard output", 0},
 	{"progress", K_PROGRESS, "auto|always|never", 0, "progress line (auto: on a terminal, rank 0)", 0},
 	{"kernels", K_KERNELS, "NAME", 0, "at most scalar, avx2 or avx512 (the best)", 0},
-	{"help", 'h', NULL, 0, "this text", -1},
-	{NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
-	{"usage", K_USAGE, NULL, 0, "the options in short", -1},
-	{"version", 'V', NULL, 0, "version", -1},
+	ZD_PROGRAM_OPTIONS,
 	{0},
 };
 
@@ -212,21 +210,6 @@ static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp
 	}
 }
 
-/* argp's own would not begin with examples, and has no -h. */
-static int parse_help(int key, struct argp_state *s)
-{
-	switch (key) {
-	case '?':
-	case 'h':
-		fputs(examples, s->out_stream);
-		argp_state_help(s, s->out_stream, ARGP_HELP_STD_HELP);
-		return 1;
-	case K_USAGE: argp_state_help(s, s->out_stream, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 1;
-	case 'V': puts("zerod-lm " ZD_RELEASE); exit(EXIT_SUCCESS);
-	default: return 0;
-	}
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct parsing *p = state->input;
@@ -236,7 +219,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		p->command = arg;
 		return 0;
 	}
-	if (parse_help(key, state) || parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
+	if (zd_program_help(key, examples, state) || parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
 	    parse_sharding(p->o, key, arg, state) || parse_output(p->o, key, arg, state))
 		return 0;
 	return ARGP_ERR_UNKNOWN;

@@ -27,7 +27,8 @@ static int open_training(struct training *t, struct zd_lm_state *state)
 	t->grad = malloc(state->numel_max * sizeof *t->grad);
 	if (t->model && t->tokens && t->grad)
 		return 0;
-	snprintf(state->detail, sizeof state->detail, "no memory for the model: expected %zu bytes, and %zu of address space for matrix products; choose a smaller --batch or --recompute, or "
+	snprintf(state->detail, sizeof state->detail,
+		 "no memory for the model: expected %zu bytes, and %zu of address space for matrix products; choose a smaller --batch or --recompute, or "
 		 "raise the limit (ulimit -v)",
 		 zd_lm_memory(&o->model), ZD_MATRIX_MEMORY);
 	return ZD_LM_FAILED;

@@ -51,12 +51,9 @@ void zd_notify(const char *format, ...)
 /* A decimal number and nothing else; 0 if it is none, as 0 is for whom we ask. */
 static uint64_t number(const char *text)
 {
-	unsigned long long n;
-	int end = 0;
-
 	if (!text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 19)
 		return 0; /* 19 digits always fit, and are 300,000 years in microseconds */
-	return sscanf(text, "%llu%n", &n, &end) == 1 && text[end] == '\0' ? n : 0;
+	return strtoull(text, NULL, 10);
 }
 
 uint64_t zd_notify_watchdog_us(void)

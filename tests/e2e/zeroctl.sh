@@ -51,7 +51,7 @@ expect "the rest is dropped with the same words" 0 'dropped 1 of the 3 lanes' ct
 expect "plan takes the format from before the command" 0 '"command"' "$bin/zeroctl" -o json plan memory -N 7.5e9 -n 64
 expect "plan's own value" 0 '31\.40' "$bin/zeroctl" plan memory -N 7.5e9 -n 64
 expect "simulate checks itself" 0 '' "$bin/zeroctl" simulate adam
-expect "a timeout is 124" 124 'in time' "$bin/zeroctl" --timeout 0.2 --endpoints "$(
+mute=$(
 	# a port that accepts and never answers
 	python3 - "$work/mute.pid" <<-'PY'
 	import os, socket, sys
@@ -66,6 +66,9 @@ expect "a timeout is 124" 124 'in time' "$bin/zeroctl" --timeout 0.2 --endpoints
 	    except OSError: pass
 	    os._exit(0)
 	PY
-)" status
+)
+expect "a timeout is 124" 124 'in time' "$bin/zeroctl" --timeout 0.2 --endpoints "$mute" status
+rc=0 && timeout -s KILL 30 "$bin/zeroctl" --timeout 0.0001 --endpoints "$mute" bench >/dev/null 2>&1 || rc=$?
+check "a timeout below a millisecond is one" test "$rc" -eq 3 -o "$rc" -eq 124
 kill "$(cat "$work/mute.pid")" 2>/dev/null
 exit 0
