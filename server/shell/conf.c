@@ -6,10 +6,14 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <ini.h>
 
@@ -35,7 +39,6 @@ struct layer {
 	FILE *file;
 	const char *name;
 	uint32_t line;
-	int bad_lines;
 };
 
 void zd_conf_error(struct zd_conf_errors *errors, const char *where, const char *format, ...)
@@ -131,22 +134,30 @@ static void where_in_file(const struct layer *l, char out[300])
 	snprintf(out, 300, "%s:%" PRIu32, name, l->line);
 }
 
-/* fgets for inih that counts lines and refuses those inih would cut in two. */
+/* fgets for inih that counts lines, refuses those that inih would cut in two, and ends the file at a NUL byte. */
 static char *read_line(char *str, int num, void *stream)
 {
 	struct layer *l = stream;
-	char where[300];
-	int c;
+	char where[300], *nul;
+	int n = 0, c = 0;
 
-	if (!fgets(str, num, l->file))
+	while (n < num - 1 && c != '\n' && (c = getc(l->file)) != EOF)
+		str[n++] = (char)c;
+	if (n == 0)
 		return NULL;
+	str[n] = '\0';
 	l->line++;
-	if (strchr(str, '\n') || feof(l->file))
-		return str;
 	where_in_file(l, where);
+	nul = memchr(str, '\0', (size_t)n);
+	if (nul) { /* there will be more of them */
+		zd_conf_error(l->errors, where, "expected text, found a NUL byte in column %td; is this a configuration file?", nul - str + 1);
+		return NULL;
+	}
+	if (c == '\n' || c == EOF)
+		return str;
 	zd_conf_error(l->errors, where, "line is longer than %d bytes; shorten it, or split a list over several lines", num - 2);
-	while ((c = fgetc(l->file)) != EOF && c != '\n')
-		;
+	while (c != '\n' && c != EOF)
+		c = getc(l->file);
 	str[0] = '\0';
 	return str;
 }
@@ -164,6 +175,49 @@ static int on_pair(void *user, const char *section, const char *key, const char 
 	return 1;
 }
 
+/* NULL if a file can be read to its end, or is /dev/null (1:3 on Linux): a drop-in is switched off by a link to that. */
+static const char *unreadable_kind(const struct stat *st)
+{
+	switch (st->st_mode & S_IFMT) {
+	case S_IFREG:
+		return NULL;
+	case S_IFDIR:
+		return "a directory";
+	case S_IFIFO:
+		return "a FIFO";
+	default:
+		return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3) ? NULL : "a device";
+	}
+}
+
+/* NULL and errno, or 0 there if an error has been added. */
+static FILE *open_file(const char *path, struct zd_conf_errors *errors)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO would wait for its writer */
+	const char *kind;
+	struct stat st;
+	FILE *file = NULL;
+
+	if (fd < 0)
+		return NULL;
+	if (fstat(fd, &st) == 0) {
+		kind = unreadable_kind(&st);
+		if (!kind) {
+			file = fdopen(fd, "r");
+		} else {
+			zd_conf_error(errors, path, "expected a regular file, found %s", kind);
+			errno = 0;
+		}
+	}
+	if (!file) {
+		int saved = errno;
+
+		close(fd);
+		errno = saved;
+	}
+	return file;
+}
+
 /* 0 read (errors may have been added), 1 there is no such file and that is allowed. */
 static int load_file(struct zd_conf *conf, const char *path, int must_exist, struct zd_conf_errors *errors)
 {
@@ -171,11 +225,12 @@ static int load_file(struct zd_conf *conf, const char *path, int must_exist, str
 	char where[300];
 	int rc;
 
-	l.file = fopen(path, "re");
+	l.file = open_file(path, errors);
 	if (!l.file && errno == ENOENT && !must_exist)
 		return 1;
 	if (!l.file) {
-		zd_conf_error(errors, path, "cannot be read: %s", strerror(errno));
+		if (errno)
+			zd_conf_error(errors, path, "cannot be read: %s", strerror(errno));
 		return 0;
 	}
 	errno = 0;

@@ -86,8 +86,9 @@ static int parse_number(const struct zd_conf_key *key, const char *value, uint64
 	}
 	n *= factor;
 	if (n < key->min || n > key->max) {
-		snprintf(text, size, "expected %s to %s%s, found \"%s\"", format_number(units, key->min, min, sizeof(min)),
-			 format_number(units, key->max, max, sizeof(max)), *key->choices ? ", or auto" : "", value);
+		snprintf(text, size, "expected %s to %s%s, found \"%s\"%s", format_number(units, key->min, min, sizeof(min)),
+			 format_number(units, key->max, max, sizeof(max)), *key->choices ? ", or auto" : "", value,
+			 key->type == ZD_CONF_SIZE && !*end ? ", which without a unit is bytes; add KiB, MiB, GiB or TiB" : "");
 		return -1;
 	}
 	*ret = n;

@@ -133,7 +133,7 @@ expect "--set of a size too small" 78 '^zerod: --set: memory.budget: expected 16
 expect "every mistake has the prefix" 78 '^zerod: --set: limits.jobs: ' "$z" --set memory.budget=1MiB --set limits.jobs=99
 printf '[limits]\njobs = 99\n' >"$work/bad.conf"
 expect "a mistake in a file: prefix, file, line" 78 "^zerod: $work/bad.conf:2: limits.jobs: expected" "$z" -c "$work/bad.conf"
-expect "a folder as configuration" 78 "^zerod: $work: cannot be read: Is a directory" "$z" -c "$work"
+expect "a folder as configuration" 78 "^zerod: $work: expected a regular file, found a directory" "$z" -c "$work"
 expect "no name of a configuration" 2 '^zerod: --config: expected a file, found an empty name' "$z" -c '' --check-config
 expect "no name of a port file" 2 '^zerod: --port-file: expected a file, found an empty name' "$z" --port-file '' --check-config
 for option in --print-sample-config --print-config-man --dump-config; do

@@ -81,6 +81,7 @@ static const struct value_case values[] = {
 	{"memory", "budget", "auto", "auto", NULL},
 	{"memory", "budget", "64GB", NULL, "expected bytes with KiB"},
 	{"memory", "budget", "1MiB", NULL, "expected 16MiB to 128TiB, or auto, found \"1MiB\""},
+	{"memory", "budget", "64", NULL, "found \"64\", which without a unit is bytes; add KiB, MiB, GiB or TiB"},
 	{"memory", "budget", "-1", NULL, "expected bytes"},
 	{"memory", "budget", "18446744073709551615TiB", NULL, "expected bytes"},
 	{"memory", "budget", "99999999999999999999", NULL, "expected bytes"},
@@ -209,6 +210,84 @@ static void test_mistakes(void **state)
 				fail_msg("\"%s\" does not say \"%s\"", errors.text, mistakes[i].expected[j]);
 		assert_int_equal(((uint8_t *)&conf)[0], 0x5a); /* not touched */
 	}
+}
+
+/* Of a file that is none of ours the first byte that tells is named, once. */
+static void test_nul_byte(void **state)
+{
+	static const char text[] = "[limits]\njobs = 1\0; not text\n\0handshakes = 0\n";
+	struct zd_conf_errors errors;
+	struct zd_conf conf;
+	FILE *f = fopen(file, "w");
+
+	(void)state;
+	assert_non_null(f);
+	assert_int_equal(fwrite(text, 1, sizeof(text) - 1, f), sizeof(text) - 1);
+	fclose(f);
+	assert_int_equal(load(&conf, &errors, NULL, NULL, 0), -1);
+	assert_int_equal(errors.count, 1);
+	assert_non_null(strstr(errors.text, "z.conf:2: expected text, found a NUL byte in column 9"));
+}
+
+static void put_fifo(const char *path)
+{
+	assert_int_equal(mkfifo(path, 0600), 0);
+}
+
+static void put_folder(const char *path)
+{
+	assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void put_endless(const char *path)
+{
+	assert_int_equal(symlink("/dev/zero", path), 0);
+}
+
+/* Whatever would block, never end or say something else is refused at once, as the file and as a drop-in. */
+static void test_not_a_file(void **state)
+{
+	static const struct {
+		void (*put)(const char *path);
+		const char *found;
+	} cases[] = {{put_fifo, "a FIFO"}, {put_folder, "a directory"}, {put_endless, "a device"}};
+	struct zd_conf_errors errors;
+	struct zd_conf conf;
+	char path[160], expected[128];
+	size_t i, k;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (k = 0; k < 2; k++) {
+			snprintf(path, sizeof(path), "%s%s", k ? dropins : file, k ? "/10.conf" : "");
+			put(file, "");
+			if (k == 0)
+				assert_int_equal(unlink(file), 0);
+			cases[i].put(path);
+			assert_int_equal(load(&conf, &errors, NULL, NULL, 0), -1);
+			assert_int_equal(errors.count, 1);
+			snprintf(expected, sizeof(expected), "%s: expected a regular file, found %s", k ? "10.conf" : "z.conf",
+				 cases[i].found);
+			if (!strstr(errors.text, expected))
+				fail_msg("\"%s\" does not say \"%s\"", errors.text, expected);
+			assert_int_equal(remove(path), 0);
+		}
+}
+
+/* A drop-in is switched off by a link of its name to /dev/null, as with systemd. */
+static void test_null_device_is_empty(void **state)
+{
+	struct zd_conf_errors errors;
+	struct zd_conf conf;
+	char path[160];
+
+	(void)state;
+	put(file, "[limits]\njobs = 3\n");
+	snprintf(path, sizeof(path), "%s/10.conf", dropins);
+	assert_int_equal(symlink("/dev/null", path), 0);
+	assert_int_equal(load(&conf, &errors, NULL, NULL, 0), 0);
+	assert_int_equal(conf.limits_jobs, 3);
+	clear_dropins();
 }
 
 static void test_line_of_198_is_read(void **state)
@@ -368,6 +447,9 @@ int main(void)
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_precedence),
 		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_nul_byte),
+		cmocka_unit_test(test_not_a_file),
+		cmocka_unit_test(test_null_device_is_empty),
 		cmocka_unit_test(test_line_of_198_is_read),
 		cmocka_unit_test(test_a_list_goes_on_in_the_next_line),
 		cmocka_unit_test(test_insecure_in_words),
