@@ -179,8 +179,12 @@ static void reload(struct zd_daemon *d)
 	char from[640], to[640];
 	uint32_t i, applied = 0, kept = 0;
 
-	if (!d->options.sources || d->state != RUNNING)
+	if (!d->options.sources)
 		return;
+	if (d->state != RUNNING) {
+		zd_log(ZD_LOG_WARNING, "event=reload-refused text=\"the daemon is ending; the next one will read the configuration\"");
+		return;
+	}
 	zd_notify("RELOADING=1\nSTATUS=reading configuration");
 	if (zd_conf_load(&fresh, d->options.sources, &errors) < 0) {
 		log_mistakes(&errors);

@@ -104,6 +104,8 @@ kill -TERM "$pid_step"
 awaits "step: the daemon waits for the round" step.log 'event=draining'
 check "step: nobody new gets in" bash -c "! : 2>/dev/null <>/dev/tcp/127.0.0.1/$port_step"
 check "step: it has not ended" kill -0 "$pid_step"
+kill -HUP "$pid_step"
+awaits "step: SIGHUP is refused in words" step.log 'event=reload-refused text="the daemon is ending'
 ended step go_on
 says "step: the round that was open ended" step.log 'event=drained$'
 check "step: and was the last" bash -c "grep -qx 'round 2' '$work'/step.[01] && ! grep -qx 'round 3' '$work'/step.[01]"
