@@ -7,7 +7,7 @@
  *      |                                      | no payload           v
  *      +<----------FRAME is reported------- DONE <--payload_len-- PAYLOAD
  *
- *   HEADER   less than a header is unread
+ *   HEADER   less than a header is unread, and its magic is right as far as it is there whole
  *   HEAD     header is checked; crc is the checksum of the header; got counts what is in head_mem, if that is where the head goes
  *   CHOOSE   head is verified; the window is empty
  *   PAYLOAD  got bytes are in place, crc is theirs; landing is empty unless the payload is complete
@@ -235,9 +235,15 @@ void zd_reader_advance(struct zd_reader *r, size_t n)
 static int next_header(struct zd_reader *r)
 {
 	uint8_t *bytes = r->landing + r->begin;
+	uint32_t there = r->end - r->begin;
 	int rc;
 
-	if (r->end - r->begin < ZD_HEADER_BYTES)
+	/* Whoever speaks another protocol may have less to say than a header, and wait for an answer. */
+	if (there >= sizeof(r->header.magic) && zd_get32(bytes) != ZD_MAGIC) {
+		r->header = (struct zd_header){.magic = zd_get32(bytes)};
+		return fail(r, -ZD_ERR_BAD_MAGIC);
+	}
+	if (there < ZD_HEADER_BYTES)
 		return ZD_READER_MORE;
 	rc = zd_header_decode(bytes, r->from, &r->header);
 	if (rc < 0)

@@ -51,24 +51,33 @@ expect "the rest is dropped with the same words" 0 'dropped 1 of the 3 lanes' ct
 expect "plan takes the format from before the command" 0 '"command"' "$bin/zeroctl" -o json plan memory -N 7.5e9 -n 64
 expect "plan's own value" 0 '31\.40' "$bin/zeroctl" plan memory -N 7.5e9 -n 64
 expect "simulate checks itself" 0 '' "$bin/zeroctl" simulate adam
-mute=$(
-	# a port that accepts and never answers
-	python3 - "$work/mute.pid" <<-'PY'
-	import os, socket, sys
-	s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(8)
-	print("127.0.0.1:%d" % s.getsockname()[1], flush=True)
-	if os.fork() == 0:
-	    os.close(1); os.close(2)
-	    open(sys.argv[1], "w").write(str(os.getpid()))
-	    c, _ = s.accept(); c.settimeout(20)
-	    try:
-	        while c.recv(4096): pass
-	    except OSError: pass
-	    os._exit(0)
-	PY
-)
+# peer NAME BANNER: a port that accepts, says the banner, and then nothing more; its address in $NAME
+peer() {
+	printf -v "$1" %s "$(
+		python3 - "$work/$1.pid" "$2" <<-'PY'
+		import os, socket, sys
+		s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(8)
+		print("127.0.0.1:%d" % s.getsockname()[1], flush=True)
+		pid = os.fork()
+		if pid:
+		    open(sys.argv[1], "w").write(str(pid))
+		else:
+		    os.close(1); os.close(2)
+		    while True:
+		        c, _ = s.accept(); c.settimeout(20)
+		        c.sendall(sys.argv[2].encode())
+		        try:
+		            while c.recv(4096): pass
+		        except OSError: pass
+		PY
+	)"
+	pids+=("$(<"$work/$1.pid")")
+}
+peer mute ""
 expect "a timeout is 124" 124 'in time' "$bin/zeroctl" --timeout 0.2 --endpoints "$mute" status
 rc=0 && timeout -s KILL 30 "$bin/zeroctl" --timeout 0.0001 --endpoints "$mute" bench >/dev/null 2>&1 || rc=$?
 check "a timeout below a millisecond is one" test "$rc" -eq 3 -o "$rc" -eq 124
-kill "$(cat "$work/mute.pid")" 2>/dev/null
+peer mail "220 mail ESMTP"$'\r\n'
+expect "a peer that is no zerod is told from one that is slow, however little it says" 3 'expected a frame that begins with "ZROD", found bytes 32 32 30 20' \
+	timeout -s KILL 60 "$bin/zeroctl" --timeout 600 --endpoints "$mail" status
 exit 0

@@ -203,6 +203,20 @@ static void test_first_frame(void **state)
 	assert_int_equal(daemon_thread_stop(t, 0), ZD_EXIT_OK);
 }
 
+/* Who speaks another protocol, and less of it than a header, is told so long before its time is over. */
+static void test_short_stranger(void **state)
+{
+	const char *sets[] = {"limits.hello_timeout=600s", NULL};
+	struct daemon_thread *t = start(sets);
+	struct raw_peer *p = peer(t);
+
+	(void)state;
+	raw_bytes(p, "SSH-2.0-x\r\n", 11);
+	expect_refused(p, ZD_ERR_BAD_MAGIC, "found bytes 53 53 48 2d");
+	leave(p);
+	daemon_thread_stop(t, 0);
+}
+
 /* A payload behind a wrong first frame does not reset the connection before its sender has read why. */
 static void test_reason_survives_unread_bytes(void **state)
 {
@@ -493,6 +507,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_welcome),
 		cmocka_unit_test(test_first_frame),
+		cmocka_unit_test(test_short_stranger),
 		cmocka_unit_test(test_reason_survives_unread_bytes),
 		cmocka_unit_test(test_slow_hello),
 		cmocka_unit_test(test_too_many_handshakes),
