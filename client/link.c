@@ -254,6 +254,12 @@ zd_time zd_clink_deadline(const struct zd_session *s, const struct zd_link *l)
 
 /* ---------------------------------------------------------------- frames */
 
+/* What is wrong with a header.  Only the first one of a connection tells what the peer speaks; behind WELCOME it was damaged on the way. */
+static int is_header_error(int err)
+{
+	return err == ZD_ERR_BAD_MAGIC || err == ZD_ERR_BAD_VERSION || err == ZD_ERR_BAD_TYPE || err == ZD_ERR_BAD_LENGTH;
+}
+
 /* What a lane's ERROR means for the session.  Requests that it refuses are told by their stream; the rest ends the link or the session. */
 static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Error *m, uint64_t stream)
 {
@@ -268,6 +274,10 @@ static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Er
 	if ((ZD_STREAM_KIND(stream) == ZD_STREAM_LOAD || ZD_STREAM_KIND(stream) == ZD_STREAM_SEAL) &&
 	    zd_err_class(err) == ZD_ERR_CLASS_REFUSE && err != ZD_ERR_DRAINING) {
 		zd_cpush_refused(s, l, stream, err, m->text);
+		return;
+	}
+	if (is_header_error(err) && l->state != ZD_LINK_HELLO) {
+		zd_clink_lose(s, l, "a frame was damaged on the way: %s: %s", zd_err_text(err), m->text);
 		return;
 	}
 	switch (err) {
@@ -387,12 +397,10 @@ static void lost_stream(struct zd_session *s, struct zd_link *l, int err)
 	char text[256] = "";
 
 	zd_header_explain(text, sizeof(text), -err, &l->reader.header);
-	if (err == -ZD_ERR_BAD_CHECKSUM) /* a zerod's frame, whatever the state: others do not get as far as the checksum */
-		zd_clink_lose(s, l, "a frame was damaged on the way: %s", text);
-	else if (l->state == ZD_LINK_HELLO)
+	if (is_header_error(-err) && l->state == ZD_LINK_HELLO)
 		zd_csession_fail(s, ZEROD_ERR_CONNECT, "%s speaks another protocol (%s); is the port right?", s->daemons[l->daemon], text);
-	else
-		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent a bad frame: %s", s->daemons[l->daemon], text);
+	else /* whoever gets as far as the checksum is a zerod, too */
+		zd_clink_lose(s, l, "a frame was damaged on the way: %s", text);
 }
 
 void zd_clink_bytes(struct zd_session *s, const struct zd_session_event *ev)

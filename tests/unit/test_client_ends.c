@@ -499,6 +499,87 @@ static void test_damaged_welcome(void **state)
 	end(c);
 }
 
+/* Bit 6 of one byte of a PONG's header is wrong. */
+static void say_damaged(struct cs *c, uint32_t slot, size_t at)
+{
+	struct zd_session_event bytes = {.type = ZD_SE_BYTES, .slot = slot, .gen = c->gen[slot]};
+	Zd__Pb__Pong m = ZD__PB__PONG__INIT;
+	uint8_t frame[128];
+
+	bytes.u.bytes.len = zd_wire_encode(frame, sizeof(frame), ZD_MSG_PONG, 0, &m.base, 0, 0);
+	frame[at] ^= 0x40;
+	memcpy(zd_session_window(c->session, slot, bytes.gen).base, frame, bytes.u.bytes.len);
+	cs_step(c, &bytes);
+}
+
+static void comes_back(struct cs *c, uint64_t request, uint32_t slot)
+{
+	assert_null(cs_ended(c, request));
+	assert_true(c->closed[slot] && !c->closed[!slot]);
+	cs_down(c, slot);
+	cs_tick(c, ZD_SEC(2));
+	cs_up(c, slot, 2);
+	cs_expect(c, slot, ZD_MSG_OPEN, NULL);
+}
+
+/* Behind WELCOME it is a zerod that speaks, whatever arrives of that: magic, version, type and lengths are damaged as easily as what the checksum tells. */
+static void test_damaged_header(void **state)
+{
+	static const size_t at[] = {0, 3, 4, 5, 6, 7, 10, 11, 13, 15, 16, 24};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		struct cs *c = begin_round(4, 2, 1);
+		uint64_t r = push(c, 0, 0, 1, 0);
+
+		skip_pushes(c, 0);
+		say_damaged(c, 0, at[i]);
+		comes_back(c, r, 0);
+		say_damaged(c, 0, at[i]); /* before OPENED */
+		comes_back(c, r, 0);
+		end(c);
+	}
+}
+
+/* The same on the way to the lane, which says what it found. */
+static void test_damaged_request(void **state)
+{
+	static const int codes[] = {ZD_ERR_BAD_MAGIC, ZD_ERR_BAD_VERSION, ZD_ERR_BAD_TYPE, ZD_ERR_BAD_LENGTH, ZD_ERR_BAD_CHECKSUM};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct cs *c = begin_round(4, 2, 1);
+		uint64_t r = push(c, 0, 0, 1, 0);
+
+		skip_pushes(c, 0);
+		cs_error(c, 0, 0, codes[i], "bytes 5a 52 4f 04");
+		comes_back(c, r, 0);
+		end(c);
+	}
+}
+
+/* It is not for ever: a request ends when its time is over, and says what was wrong. */
+static void test_damaged_every_time(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_GATHER, .deadline = c->now + ZD_SEC(9), .u.gather.unit = 0};
+	uint64_t r = cs_ask(c, &ev);
+
+	(void)state;
+	for (uint32_t tries = 0; !cs_ended(c, r); tries++) {
+		assert_true(tries < 2000);
+		say_damaged(c, 0, 7);
+		cs_down(c, 0);
+		while (!cs_ended(c, r) && !c->gen[0])
+			cs_tick(c, zd_session_deadline(c->session) - c->now);
+		if (c->gen[0])
+			cs_up(c, 0, 2);
+	}
+	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, r)->text, "a frame was damaged on the way: message type 16407 is not known"));
+	end(c);
+}
+
 static void test_nobody_answers(void **state)
 {
 	struct cs *c = malloc(sizeof(*c));
@@ -612,6 +693,9 @@ int main(void)
 		cmocka_unit_test(test_lost_life),
 		cmocka_unit_test(test_greeting),
 		cmocka_unit_test(test_damaged_welcome),
+		cmocka_unit_test(test_damaged_header),
+		cmocka_unit_test(test_damaged_request),
+		cmocka_unit_test(test_damaged_every_time),
 		cmocka_unit_test(test_nobody_answers),
 		cmocka_unit_test(test_allocations_fail),
 	};
