@@ -45,9 +45,9 @@ static int number(const struct reading *r, const char *name, const char *value, 
 /* What a launcher's variables are called; alternatives in the order in which they count. */
 struct launcher {
 	enum zd_launch_source source;
-	const char *rank, *world, *world_too, *local, *local_world;
-	const char *restarts; /* epoch - 1 */
-	int (*identify)(const struct reading *, struct zd_launch *);
+	const char *rank, *world, *local, *local_world;
+	const char *restarts; /* how often it has started this launch's workers again; mpirun never does, but Slurm may repeat a script with it in */
+	int (*identify)(const struct reading *, struct zd_launch *); /* NULL: it tells nothing that the next launch does not have, too */
 };
 
 static int identify_torchrun(const struct reading *, struct zd_launch *);
@@ -55,10 +55,11 @@ static int identify_openmpi(const struct reading *, struct zd_launch *);
 static int identify_slurm(const struct reading *, struct zd_launch *);
 
 static const struct launcher launchers[] = {
-	{ZD_LAUNCH_TORCHRUN, "RANK", "WORLD_SIZE", NULL, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", identify_torchrun},
-	{ZD_LAUNCH_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-	 NULL, identify_openmpi},
-	{ZD_LAUNCH_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID", NULL, "SLURM_RESTART_COUNT", identify_slurm},
+	{ZD_LAUNCH_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", identify_torchrun},
+	{ZD_LAUNCH_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+	 "SLURM_RESTART_COUNT", identify_openmpi},
+	{ZD_LAUNCH_MPICH, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_RESTART_COUNT", NULL},
+	{ZD_LAUNCH_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "SLURM_RESTART_COUNT", identify_slurm},
 };
 
 /* Rank and world from two texts, one of which may be missing: an error that names it. */
@@ -173,15 +174,30 @@ static int identify_slurm(const struct reading *r, struct zd_launch *l)
 	return job ? set_id(r, "SLURM_JOB_ID", l, job, '.', variable(r, "SLURM_STEP_ID")) : 0;
 }
 
+/* The shell of a batch script has a SLURM_PROCID, too, but is no task of a step: alone if the job is for one task, else srun was forgotten. */
+static int world_of_batch(const struct reading *r, const char **ret_world)
+{
+	uint64_t tasks;
+	if (optional_number(r, "SLURM_NTASKS", 1, ZD_LAUNCH_WORLD_MAX, &tasks) < 0)
+		return -1;
+	if (tasks > 1) {
+		snprintf(r->text, r->text_size,
+			 "SLURM_NTASKS is %llu, but this process is no task of a step (SLURM_STEP_NUM_TASKS is not given): start it with srun, or "
+			 "give --rank and --world",
+			 (unsigned long long)tasks);
+		return -1;
+	}
+	*ret_world = "1";
+	return 0;
+}
+
 static int read_launcher(const struct reading *r, const struct launcher *m, struct zd_launch *l)
 {
-	const char *world = variable(r, m->world), *world_name = m->world, *value;
+	const char *world = variable(r, m->world), *value;
 	uint64_t restarts, local_world;
-	if (!world && m->world_too) {
-		world = variable(r, m->world_too);
-		world_name = m->world_too;
-	}
-	if (place(r, m->rank, variable(r, m->rank), world_name, world, l) < 0)
+	if (!world && m->source == ZD_LAUNCH_SLURM && world_of_batch(r, &world) < 0)
+		return -1;
+	if (place(r, m->rank, variable(r, m->rank), m->world, world, l) < 0)
 		return -1;
 	l->source = m->source;
 	if ((value = variable(r, m->local)) && local_rank(r, m->local, value, l) < 0)
@@ -194,11 +210,23 @@ static int read_launcher(const struct reading *r, const struct launcher *m, stru
 		return -1;
 	}
 	if (m->restarts && (value = variable(r, m->restarts))) {
-		if (number(r, m->restarts, value, 0, UINT64_MAX - 1, &restarts) < 0)
+		if (number(r, m->restarts, value, 0, ZD_EPOCH_MAX - 1, &restarts) < 0)
 			return -1;
-		l->epoch = restarts + 1;
+		l->epoch += restarts;
 	}
-	return m->identify(r, l);
+	return m->identify ? m->identify(r, l) : 0;
+}
+
+static int same(const struct reading *r, const char *a, const char *b)
+{
+	const char *x = variable(r, a), *y = variable(r, b);
+	return x && y && strcmp(x, y) == 0;
+}
+
+/* srun --mpi=pmi2 sets hydra's variables beside its own, which say more.  hydra within a job has its proxies started by srun, so there the two differ. */
+static int is_srun(const struct reading *r, const struct launcher *m)
+{
+	return m->source == ZD_LAUNCH_MPICH && same(r, "PMI_RANK", "SLURM_PROCID") && same(r, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
 /* Who says anything about rank or world?  An allocation of Slurm without a task in it does not. */
@@ -206,17 +234,27 @@ static const struct launcher *find_launcher(const struct reading *r)
 {
 	for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
 		const struct launcher *m = &launchers[i];
-		if (variable(r, m->rank) || (m->source != ZD_LAUNCH_SLURM && variable(r, m->world)))
+		if (!is_srun(r, m) && (variable(r, m->rank) || (m->source != ZD_LAUNCH_SLURM && variable(r, m->world))))
 			return m;
 	}
 	return NULL;
+}
+
+/* l->epoch is 1 plus the restarts. A launcher repeats the command line: if --epoch replaced that, a restart would have the epoch of what failed. */
+static int raise_epoch(const struct reading *r, const char *first, struct zd_launch *l)
+{
+	uint64_t n;
+	if (number(r, "--epoch", first, 1, ZD_EPOCH_MAX - (l->epoch - 1), &n) < 0)
+		return -1;
+	l->epoch += n - 1;
+	return 0;
 }
 
 static int read_single_options(const struct reading *r, const struct zd_launch_options *o, struct zd_launch *l)
 {
 	if (o->local_rank && local_rank(r, "--local-rank", o->local_rank, l) < 0)
 		return -1;
-	if (o->epoch && number(r, "--epoch", o->epoch, 1, ZD_EPOCH_MAX, &l->epoch) < 0)
+	if (o->epoch && raise_epoch(r, o->epoch, l) < 0)
 		return -1;
 	return o->launch_id ? set_id(r, "--launch-id", l, o->launch_id, 0, NULL) : 0;
 }
@@ -242,7 +280,7 @@ int zd_launch_read(const struct zd_launch_options *o, zd_launch_env *env, void *
 
 const char *zd_launch_source_name(enum zd_launch_source source)
 {
-	static const char *const names[] = {"command line", "torchrun", "Open MPI", "Slurm", "single process"};
+	static const char *const names[] = {"command line", "torchrun", "Open MPI", "MPICH", "Slurm", "single process"};
 	return (unsigned)source < sizeof names / sizeof names[0] ? names[source] : "unknown";
 }
 

@@ -27,7 +27,7 @@ static const char doc[] =
 	"  reference   the same training for all ranks in one process without any\n"
 	"              daemon: the same bits\n"
 	"\n"
-	"Rank, world size and epoch come from the options, or from the environment of torchrun, Open MPI or Slurm.\n"
+	"Rank and world size come from the options, or from the environment of torchrun, Open MPI, MPICH or Slurm, whose restarts raise the epoch.\n"
 	"Exit status: 0 done, 1 failed, 2 usage, 75 the launch is over (a worker died, a daemon went away): start all ranks again with a "
 	"higher --epoch, and training goes on from the last decided round.";
 
@@ -44,7 +44,7 @@ static const struct argp_option table[] = {
 	{"rank", K_RANK, "N", 0, "this worker, from 0; goes with --world (0)", 0},
 	{"world", K_WORLD, "N", 0, "number of workers (1)", 0},
 	{"local-rank", K_LOCAL, "N", 0, "this worker among those of its host", 0},
-	{"epoch", K_EPOCH, "N", 0, "launch number; raise it at every restart (1)", 0},
+	{"epoch", K_EPOCH, "N", 0, "launch number; raise it whenever you launch again (1)", 0},
 	{"launch-id", K_LAUNCH, "TEXT", 0, "name of the launch, equal on all ranks", 0},
 	{NULL, 0, NULL, 0, "Sharding", 2},
 	{"stage", K_STAGE, "0|1|2|3", 0, "ZeRO stage (3)", 0},

@@ -170,6 +170,20 @@ agent() { env RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=none TO
 	TORCHELASTIC_ERROR_FILE="/tmp/torchelastic_x/none_$1/attempt_0/0/error.json" "$lm" train "${small[@]}" --steps 2 --job torch; }
 check "a launch of torchrun" agent aaaa
 expect "another one" 1 'epoch 1 belongs to launch [0-9a-f]*, rank 0 comes from launch' agent bbbb
+# A launcher repeats the command line at a restart, --epoch included.
+restart() { env RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=id TORCHELASTIC_RESTART_COUNT="$1" "$lm" train "${small[@]}" --steps $((3 + $1)) --job torch --epoch 2; }
+check "a launch of torchrun with an epoch" restart 0
+check "which torchrun starts again" restart 1
+# hydra of MPICH: two workers of two, not two that are alone.
+hydra() { env PMI_RANK="$1" PMI_SIZE=2 MPI_LOCALRANKID="$1" MPI_LOCALNRANKS=2 "$lm" train "${small[@]}" --steps 2 --job hydra --json; }
+hydra 0 >"$work/hydra" &
+pids+=($!)
+check "rank 1 of a launch of hydra" hydra 1
+wait $!
+equal "ends with the bits of two" "$("$lm" reference "${small[@]}" --steps 2 --world 2 --json | grep -o '"sha256":.*')" "$(grep -o '"sha256":.*' "$work/hydra")"
+batch() { env SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_JOB_ID=8 "$@" "$lm" train "${small[@]}" --steps 2 --job batch; }
+check "in Slurm's batch script, a job for one task" batch
+expect "a job for two, without srun" 2 '^zerod-lm: SLURM_NTASKS is 2, but .*start it with srun' batch SLURM_NTASKS=2
 
 # Ctrl-C on a terminal: what comes after the progress line is on a line of its own.
 python3 - "$lm" train "${small[@]}" --steps 1000000 --job terminal >"$work/pty.log" 2>&1 <<'PYTHON'
