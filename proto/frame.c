@@ -211,7 +211,7 @@ struct zd_span zd_reader_window(struct zd_reader *r, struct zd_span sink)
 /* `n` more bytes of the payload are at `bytes`. */
 static void take_payload(struct zd_reader *r, const uint8_t *bytes, uint32_t n)
 {
-	if (r->check_payload)
+	if (r->check_payload && !r->unchecked)
 		r->crc = zd_crc32c(r->crc, bytes, n);
 	r->got += n;
 	if (r->got == r->header.payload_len)
@@ -282,6 +282,7 @@ static int next_head(struct zd_reader *r)
 	r->got = 0;
 	r->crc = 0;
 	r->payload = NULL;
+	r->unchecked = 0;
 	r->state = r->header.payload_len > 0 ? CHOOSE : DONE;
 	return ZD_READER_HEAD;
 }
@@ -297,7 +298,7 @@ int zd_reader_next(struct zd_reader *r)
 	case HEAD:
 		return next_head(r);
 	case DONE:
-		if (r->check_payload && r->crc != r->header.payload_crc)
+		if (r->check_payload && !r->unchecked && r->crc != r->header.payload_crc)
 			return fail(r, -ZD_ERR_BAD_CHECKSUM);
 		r->state = HEADER;
 		return ZD_READER_FRAME;
@@ -330,6 +331,12 @@ void zd_reader_payload(struct zd_reader *r, uint8_t *place)
 	begin_payload(r, place);
 }
 
+void zd_reader_payload_unchecked(struct zd_reader *r, uint8_t *place)
+{
+	r->unchecked = 1;
+	zd_reader_payload(r, place);
+}
+
 void zd_reader_skip(struct zd_reader *r)
 {
 	if (r->state == CHOOSE) {
@@ -337,6 +344,9 @@ void zd_reader_skip(struct zd_reader *r)
 		return;
 	}
 	ZD_ASSERT(r->state == PAYLOAD || r->state == DONE || r->state == FAILED);
+	if (r->unchecked && r->check_payload && r->state != FAILED)
+		r->crc = zd_crc32c(0, r->payload, r->got); /* nobody else will look at it */
+	r->unchecked = 0;
 	r->payload = NULL;
 	r->window = (struct zd_span){NULL, 0};
 }

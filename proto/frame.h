@@ -82,7 +82,7 @@ struct zd_span {
 enum zd_reader_status {
 	ZD_READER_MORE = 0,  /* feed it */
 	ZD_READER_HEAD = 1,  /* header and head are there and verified: look at them, then zd_reader_payload or _skip if payload_len > 0 */
-	ZD_READER_FRAME = 2, /* the payload is complete and verified (or skipped) */
+	ZD_READER_FRAME = 2, /* the payload is complete and verified (or skipped, or left to the owner) */
 			     /* negative: -ZD_ERR_*, the stream is lost; zd_reader_init begins another, all else repeats the error */
 };
 
@@ -90,6 +90,7 @@ struct zd_reader {
 	enum zd_side from;
 	uint8_t state;
 	uint8_t check_payload; /* ZD_FEATURE_PAYLOAD_CRC is agreed; 1 after init */
+	uint8_t unchecked;     /* this payload's checksum is left to the owner */
 	struct zd_header header;
 	uint8_t *head_mem;     /* where heads longer than the landing are gathered; lent by the owner */
 	size_t head_cap;
@@ -125,5 +126,9 @@ int zd_reader_next(struct zd_reader *r) ZD_MUST_USE;
  * is void, and the rest of the payload is thrown away.  After an error it does nothing more than that. */
 void zd_reader_payload(struct zd_reader *r, uint8_t *place);
 void zd_reader_skip(struct zd_reader *r);
+
+/* As zd_reader_payload, for an owner who reads the payload anyway and computes its checksum in the same pass: before anything else is done
+ * with the payload he compares it with header.payload_crc, if check_payload says so, and a mismatch is his -ZD_ERR_BAD_CHECKSUM. */
+void zd_reader_payload_unchecked(struct zd_reader *r, uint8_t *place);
 
 #endif

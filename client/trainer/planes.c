@@ -53,5 +53,5 @@ void zd_lm_planes_step(struct zd_lm_planes *p, uint32_t u, const float *sum, con
 	struct zd_adam_params params = {h->lr, h->weight_decay, h->beta1, h->beta2, h->eps, p->state->options->l2};
 	uint64_t at = p->offset[u];
 	zd_adam_consts_init(&consts, &params, t, scale);
-	p->kernels->adam[ZD_GRAD_FP32](p->hi + at, p->lo + at, p->m + at, p->v + at, sum, NULL, p->state->numel[u], &consts);
+	p->kernels->adam[ZD_GRAD_FP32](p->hi + at, p->lo + at, p->m + at, p->v + at, sum, NULL, p->state->numel[u], &consts, NULL);
 }

@@ -169,15 +169,23 @@ static void take_frame(struct zd_core *core, struct zd_conn *c)
 	uint8_t kind = c->take.kind;
 
 	if (kind == ZD_TAKE_SLOT || kind == ZD_TAKE_WINDOW)
-		zd_reduce_counted(core, c);
+		zd_reduce_received(core, c);
 	else if (kind == ZD_TAKE_LOAD)
 		zd_session_loaded(core, c);
 	else if (kind == ZD_TAKE_SKIP && c->take.late && c->joined)
 		zd_emit_applied(core, c, c->take.stream);
 	else if (kind == ZD_TAKE_SKIP && c->take.answer && c->joined)
 		zd_emit_pushed(core, c, c->take.stream, c->take.unit);
-	c->take.kind = ZD_TAKE_NO;
+	if (c->hold != ZD_HOLD_KERNEL)
+		c->take.kind = ZD_TAKE_NO;
 	free_big_head(core, c);
+}
+
+void zd_conn_fail(struct zd_core *core, struct zd_conn *c, int rc)
+{
+	zd_header_explain(core->text, sizeof core->text, rc, &c->reader.header);
+	zd_emit_error(core, c, c->reader.header.stream, -rc, ZD_ABOUT_NOTHING, "%s", core->text);
+	zd_emit_close(core, c, 1);
 }
 
 void zd_conn_run(struct zd_core *core, struct zd_conn *c)
@@ -208,9 +216,7 @@ void zd_conn_run(struct zd_core *core, struct zd_conn *c)
 			c->at_header = 1;
 			take_frame(core, c);
 		} else {
-			zd_header_explain(core->text, sizeof core->text, rc, &r->header);
-			zd_emit_error(core, c, r->header.stream, -rc, ZD_ABOUT_NOTHING, "%s", core->text);
-			zd_emit_close(core, c, 1);
+			zd_conn_fail(core, c, rc);
 		}
 	}
 }
@@ -237,7 +243,9 @@ void zd_conn_abandon(struct zd_core *core, struct zd_conn *c)
 		zd_window_back(core, t->window);
 		t->window = ZD_NONE16;
 	}
-	if (t->kind == ZD_TAKE_SLOT || t->kind == ZD_TAKE_WINDOW || t->kind == ZD_TAKE_LOAD) {
+	if (c->hold == ZD_HOLD_KERNEL) {
+		t->kind = ZD_TAKE_NO; /* received, and not yet counted */
+	} else if (t->kind == ZD_TAKE_SLOT || t->kind == ZD_TAKE_WINDOW || t->kind == ZD_TAKE_LOAD) {
 		int held = c->hold == ZD_HOLD_PLACE;
 
 		t->kind = ZD_TAKE_SKIP;

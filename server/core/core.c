@@ -130,7 +130,8 @@ static void kernel_done(struct zd_core *core, const struct zd_event *ev)
 	ZD_ASSERT(j->kernels > 0);
 	j->kernels--;
 	switch (k.kind) {
-	case ZD_K_ADAM: zd_extent_updated(core, j, &k); break;
+	case ZD_K_ADAM: zd_extent_updated(core, j, &k, ev); break;
+	case ZD_K_RAW: zd_reduce_read(core, j, &k, ev); break;
 	case ZD_K_ACC:
 	case ZD_K_NORM: zd_reduce_done(core, j, &k, ev); break;
 	case ZD_K_LOAD: zd_session_load_done(core, j, &k, ev->u.kernel.nonfinite, ev->u.kernel.first_nonfinite); break;

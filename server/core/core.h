@@ -25,7 +25,8 @@
  *  - The core names the memory for the next bytes of a connection (zd_core_window), and the name is good until the next step of that
  *    core: ask, read into it, step BYTES.  (A step may take the place of a payload away, when its ballot has ended.)  An empty window
  *    means: stop reading; zd_core_window after any later step may say otherwise.  It is empty while the place of a payload waits for Adam,
- *    for lent memory or for a free receive window, while an answer waits for the store, and while a step had no more room for answers.
+ *    for lent memory or for a free receive window, while a kernel checks what was received, while an answer waits for the store, and
+ *    while a step had no more room for answers.
  *  - KERNEL actions run at once, in order, on the lane's thread; the shell feeds one KERNEL event per action, in the order of the
  *    actions over all steps, before anything else.
  *  - Memory in SEND (payload) is lent until the SENT event of that token, or until the CLOSED event of the connection, which the shell sends when
@@ -118,6 +119,7 @@ struct zd_event {
 			uint64_t token;
 			uint64_t nonfinite;	  /* or refused, for LOAD */
 			uint64_t first_nonfinite; /* element index in the call */
+			uint32_t crc;		  /* of what the call said is to be checked */
 			const double *block_sums; /* of the call, where they were asked for */
 		} kernel;
 		struct {
@@ -132,6 +134,7 @@ struct zd_event {
 enum zd_kernel_op {
 	ZD_KERNEL_ACC_SET,    /* dst acc; a: source of `codec` */
 	ZD_KERNEL_ACC_ADD,
+	ZD_KERNEL_CHECK,      /* a: bf16, of which nothing but the checksum is wanted */
 	ZD_KERNEL_NORM_1,     /* a: bf16 */
 	ZD_KERNEL_NORM_2,     /* a, b: bf16, in this order */
 	ZD_KERNEL_ADAM,	      /* hi lo m v; a (and b) by `form` */
@@ -154,6 +157,7 @@ struct zd_kernel_call {
 	uint16_t *hi, *lo;
 	float *m, *v;
 	const void *a, *b;
+	const void *checked;   /* a or b (CHECK, NORM) or hi as it is afterwards (ADAM): its CRC32C comes back with the event; NULL: none */
 	struct zd_hyper hyper; /* ADAM */
 	uint64_t step;	       /* ADAM: t, from 1 */
 	double scale;	       /* ADAM */

@@ -64,7 +64,7 @@ void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent)
 		j->wanted_since = core->now;
 }
 
-int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, struct zd_conn *c)
+int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, struct zd_conn *c, int check)
 {
 	struct zd_extent *x = &j->extents[extent];
 	const struct zd_unit *u = &j->units[x->unit];
@@ -79,6 +79,7 @@ int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, st
 		return -1;
 	}
 	ZD_ASSERT(x->step + 1 == j->update.step);
+	open.checked = check != 0;
 	open.conn = c ? (struct zd_conn_id){c->slot, c->gen} : (struct zd_conn_id){ZD_NONE, 0};
 	x->busy = 1;
 	at = (uint64_t)(extent - u->extent) * j->spec.extent_elems;
@@ -92,6 +93,7 @@ int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, st
 	call->v = u->v + at;
 	call->a = zd_extent_grad(j, extent, 0);
 	call->b = call->form == ZD_FORM_BF16_2 ? (const uint8_t *)call->a + 2 * (size_t)call->n : NULL;
+	call->checked = check ? call->hi : NULL;
 	call->hyper = j->update.hyper;
 	call->step = j->update.step;
 	call->scale = j->update.scale;
@@ -99,7 +101,7 @@ int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, st
 	return 0;
 }
 
-void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k)
+void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev)
 {
 	struct zd_extent *x = &j->extents[k->extent];
 	struct zd_conn *c = zd_core_conn(core, k->conn);
@@ -110,6 +112,10 @@ void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_k
 		return;
 	ZD_ASSERT(j->due > 0 && x->lends[0] == 0);
 	x->step = j->update.step;
+	if (k->checked) {
+		x->crc = ev->u.kernel.crc;
+		x->crc_step = x->step;
+	}
 	j->due--;
 	if (c && !c->closing)
 		zd_core_queue(core, c);
@@ -152,7 +158,7 @@ void zd_extent_idle(struct zd_core *core)
 
 			j->due_cursor = (e + 1) % j->extent_count;
 			if (zd_extent_due(j, e) && !j->extents[e].busy && j->extents[e].lends[0] == 0) {
-				zd_extent_update(core, j, e, NULL);
+				zd_extent_update(core, j, e, NULL, 0);
 				return;
 			}
 		}

@@ -200,7 +200,7 @@ static int issue(struct zd_core *core, struct zd_conn *c, struct zd_job *j, stru
 	s.extent = u->extent + (uint32_t)((f->next - u->piece.first) / j->spec.extent_elems);
 	s.area = f->plane == PLANE_GRADIENT ? j->grad_round & 1 : 0;
 	s.last = f->next + s.count == f->end;
-	if (f->plane != PLANE_GRADIENT && zd_extent_update(core, j, s.extent, c) < 0)
+	if (f->plane != PLANE_GRADIENT && zd_extent_update(core, j, s.extent, c, f->plane == PLANE_WEIGHTS && c->check_payload) < 0)
 		return -1;
 	if (f->plane == PLANE_MASTER || (f->plane == PLANE_GRADIENT && j->grad_form[s.area] != ZD_FORM_FP32))
 		if (make_fp32(core, c, j, index, &s) < 0)

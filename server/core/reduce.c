@@ -169,6 +169,12 @@ void zd_reduce_push(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Push 
 	zd_reader_payload(&c->reader, zd_window_memory(core, c->take.window));
 }
 
+/* The half of an extent's gradient area that a raw contribution has for itself. */
+static uint8_t *raw_place(const struct zd_job *j, uint32_t extent, uint32_t k)
+{
+	return zd_extent_grad(j, extent, open_area(j)) + (size_t)k * 2 * zd_extent_count(j, extent);
+}
+
 /* I12: nothing lands where the last round's Adam is due, or in memory that is still being read. */
 void zd_reduce_place(struct zd_core *core, struct zd_conn *c)
 {
@@ -180,7 +186,7 @@ void zd_reduce_place(struct zd_core *core, struct zd_conn *c)
 
 	ZD_ASSERT(t->kind == ZD_TAKE_SLOT && t->k < 2);
 	c->hold = ZD_HOLD_PLACE;
-	if (zd_extent_update(core, j, t->extent, c) < 0)
+	if (zd_extent_update(core, j, t->extent, c, 0) < 0)
 		return;
 	if (zd_extent_due(j, t->extent)) { /* under way */
 		zd_core_queue(core, c);
@@ -191,61 +197,105 @@ void zd_reduce_place(struct zd_core *core, struct zd_conn *c)
 		return;
 	}
 	c->hold = ZD_HOLD_NO;
-	zd_reader_payload(&c->reader, zd_extent_grad(j, t->extent, area) + (size_t)t->k * 2 * zd_extent_count(j, t->extent));
+	zd_reader_payload_unchecked(&c->reader, raw_place(j, t->extent, t->k));
 	if (held)
 		zd_conn_run(core, c);
 }
 
-static void norm_raw(struct zd_core *core, struct zd_job *j, uint32_t extent)
+/* ---- raw: what reads a contribution first also computes its checksum; it counts when both are known */
+
+static struct zd_kernel_call *norm_raw(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *open)
 {
-	struct zd_kernel_open open = {.kind = ZD_K_NORM, .job = j->slot, .gather = j->gather, .extent = extent, .window = ZD_NONE16, .last = 1};
-	struct zd_kernel_call *call = zd_emit_kernel(core, &open);
+	struct zd_kernel_call *call = zd_emit_kernel(core, open);
 
 	call->op = j->total == 2 ? ZD_KERNEL_NORM_2 : ZD_KERNEL_NORM_1;
 	call->codec = ZD_CODEC_BF16;
-	call->n = zd_extent_count(j, extent);
-	call->a = zd_extent_grad(j, extent, open_area(j));
-	call->b = j->total == 2 ? (const uint8_t *)call->a + 2 * (size_t)call->n : NULL;
+	call->n = zd_extent_count(j, open->extent);
+	call->a = raw_place(j, open->extent, 0);
+	call->b = j->total == 2 ? raw_place(j, open->extent, 1) : NULL;
 	call->want_sums = 1;
+	return call;
 }
 
-/* The payload of a PUSH is complete: it counts from now on. */
-void zd_reduce_counted(struct zd_core *core, struct zd_conn *c)
+static int count(struct zd_core *core, struct zd_conn *c)
 {
 	struct zd_job *j = zd_job_of(core, c);
 	struct zd_taking *t = &c->take;
 	struct zd_extent *x = &j->extents[t->extent];
-	uint64_t *pos = position(j, c->rank, t->unit);
-	struct zd_window *w;
-	int complete;
 
 	zd_extent_touch(j, x);
-	complete = ++*pos % j->units[t->unit].extents == 0;
 	x->counted++;
 	x->mark = (x->mark ^ ((uint64_t)t->k << 32 | c->reader.header.payload_crc)) * 0x9e3779b97f4a7c15u;
 	j->pushed_bytes += c->reader.header.payload_len;
-	if (t->kind == ZD_TAKE_SLOT) {
-		ZD_ASSERT(!(x->have >> t->k & 1));
-		x->have |= (uint8_t)(1u << t->k);
-		if (x->counted == j->total)
-			norm_raw(core, j, t->extent);
-		if (complete)
-			zd_emit_pushed(core, c, t->stream, t->unit);
+	return ++*position(j, c->rank, t->unit) % j->units[t->unit].extents == 0; /* the unit is complete */
+}
+
+static void raw_counted(struct zd_core *core, struct zd_conn *c)
+{
+	struct zd_extent *x = &zd_job_of(core, c)->extents[c->take.extent];
+	int complete = count(core, c);
+
+	ZD_ASSERT(!(x->have >> c->take.k & 1));
+	x->have |= (uint8_t)(1u << c->take.k);
+	if (complete)
+		zd_emit_pushed(core, c, c->take.stream, c->take.unit);
+}
+
+static void raw_received(struct zd_core *core, struct zd_conn *c)
+{
+	struct zd_job *j = zd_job_of(core, c);
+	struct zd_extent *x = &j->extents[c->take.extent];
+	struct zd_kernel_open open = {.kind = ZD_K_RAW, .job = j->slot, .gather = j->gather, .extent = c->take.extent, .conn = {c->slot, c->gen},
+				      .window = ZD_NONE16};
+	struct zd_kernel_call *call;
+
+	zd_extent_touch(j, x);
+	open.last = x->counted + 1 == j->total;
+	if (!open.last && !c->check_payload) {
+		raw_counted(core, c);
 		return;
 	}
-	w = &core->window[t->window];
+	if (open.last) {
+		call = norm_raw(core, j, &open);
+	} else {
+		call = zd_emit_kernel(core, &open);
+		call->op = ZD_KERNEL_CHECK;
+		call->codec = ZD_CODEC_BF16;
+		call->n = zd_extent_count(j, open.extent);
+		call->a = raw_place(j, open.extent, c->take.k);
+	}
+	call->checked = c->check_payload ? raw_place(j, open.extent, c->take.k) : NULL;
+	c->hold = ZD_HOLD_KERNEL;
+}
+
+static void window_received(struct zd_core *core, struct zd_conn *c)
+{
+	struct zd_job *j = zd_job_of(core, c);
+	struct zd_taking *t = &c->take;
+	struct zd_window *w = &core->window[t->window];
+	int complete = count(core, c);
+
 	w->state = ZD_WINDOW_STAGED;
 	w->k = t->k;
 	w->stream = t->stream;
 	w->report = (uint8_t)complete;
-	w->next = x->staged;
-	x->staged = t->window;
+	w->next = j->extents[t->extent].staged;
+	j->extents[t->extent].staged = t->window;
 	zd_reduce_advance(core, j, t->extent);
 	if (complete && w->state == ZD_WINDOW_STAGED) {
 		w->report = 0;
 		zd_emit_pushed(core, c, t->stream, t->unit);
 	}
 	t->window = ZD_NONE16;
+}
+
+/* The payload of a PUSH is complete. */
+void zd_reduce_received(struct zd_core *core, struct zd_conn *c)
+{
+	if (c->take.kind == ZD_TAKE_SLOT)
+		raw_received(core, c);
+	else
+		window_received(core, c);
 }
 
 static uint16_t take_staged(struct zd_core *core, struct zd_extent *x, uint32_t k)
@@ -267,7 +317,7 @@ void zd_reduce_advance(struct zd_core *core, struct zd_job *j, uint32_t extent)
 	uint32_t area = open_area(j);
 	uint16_t w;
 
-	if (x->gather != j->gather || x->staged == ZD_NONE16 || zd_extent_update(core, j, extent, NULL) < 0)
+	if (x->gather != j->gather || x->staged == ZD_NONE16 || zd_extent_update(core, j, extent, NULL, 0) < 0)
 		return;
 	if (j->spec.optimizer == ZD_OPT_NONE && x->lends[area] > 0) {
 		zd_extent_want(core, j, extent);
@@ -314,7 +364,7 @@ static void note_nonfinite(struct zd_job *j, const struct zd_kernel_open *k, con
 	if (x->nonfinite == 0 || first >= x->bad_element)
 		return;
 	x->bad_element = (uint32_t)first;
-	x->bad_rank = k->kind == ZD_K_NORM ? raw_culprit(j, k->extent, first) : k->k % j->world;
+	x->bad_rank = k->kind != ZD_K_ACC ? raw_culprit(j, k->extent, first) : k->k % j->world;
 }
 
 static void complete(struct zd_core *core, struct zd_job *j, uint32_t extent, const double *sums)
@@ -361,6 +411,35 @@ void zd_reduce_done(struct zd_core *core, struct zd_job *j, const struct zd_kern
 	}
 	if (k->last)
 		complete(core, j, k->extent, ev->u.kernel.block_sums);
+}
+
+void zd_reduce_read(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev)
+{
+	struct zd_conn *c = zd_core_conn(core, k->conn);
+	int wanted; /* else its ballot has ended in that step */
+
+	if (!c || c->closing)
+		return;
+	ZD_ASSERT(c->hold == ZD_HOLD_KERNEL);
+	wanted = c->take.kind == ZD_TAKE_SLOT;
+	c->hold = ZD_HOLD_NO;
+	c->take.kind = ZD_TAKE_NO;
+	if (c->check_payload && ev->u.kernel.crc != c->reader.header.payload_crc) {
+		zd_conn_fail(core, c, -ZD_ERR_BAD_CHECKSUM);
+		return;
+	}
+	if (wanted) {
+		ZD_ASSERT(j->used && k->gather == j->gather);
+		raw_counted(core, c);
+		if (k->last) {
+			note_nonfinite(j, k, ev);
+			complete(core, j, k->extent, ev->u.kernel.block_sums);
+		} else if (j->extents[k->extent].counted == j->total) { /* both came in one step */
+			norm_raw(core, j, &(struct zd_kernel_open){.kind = ZD_K_NORM, .job = j->slot, .gather = j->gather, .extent = k->extent,
+								   .window = ZD_NONE16, .last = 1});
+		}
+	}
+	zd_conn_run(core, c);
 }
 
 void zd_reduce_drop_staged(struct zd_core *core, struct zd_job *j)

@@ -41,6 +41,7 @@ enum zd_hold { /* why a connection is not read on */
 	ZD_HOLD_NO,
 	ZD_HOLD_HEAD,	/* for memory for a long head */
 	ZD_HOLD_PLACE,	/* for the place of the payload: Adam of the last round, a lend, a window */
+	ZD_HOLD_KERNEL,	/* for the kernel that reads the payload first, and with it the checksum */
 	ZD_HOLD_STORE,	/* for a store operation, then `wait` is answered */
 	ZD_HOLD_BUDGET, /* this step has emitted enough */
 };
@@ -251,7 +252,7 @@ struct zd_job {
 	uint64_t pushed_bytes, fetched_bytes, skipped;
 };
 
-enum zd_kernel_kind { ZD_K_ADAM, ZD_K_ACC, ZD_K_NORM, ZD_K_LOAD, ZD_K_MERGE };
+enum zd_kernel_kind { ZD_K_ADAM, ZD_K_ACC, ZD_K_RAW, ZD_K_NORM, ZD_K_LOAD, ZD_K_MERGE };
 
 struct zd_kernel_open {
 	uint64_t token, gather;
@@ -262,6 +263,7 @@ struct zd_kernel_open {
 	uint32_t crc;	   /* LOAD */
 	uint16_t window;
 	uint8_t kind, last, report, codec;
+	uint8_t checked;   /* ADAM: the checksum of hi comes with it */
 };
 
 struct zd_store_open {
@@ -355,6 +357,7 @@ void zd_conn_open(struct zd_core *core, const struct zd_event *ev);
 void zd_conn_bytes(struct zd_core *core, struct zd_conn *c, size_t n);
 void zd_conn_run(struct zd_core *core, struct zd_conn *c); /* goes on with what was read, unless it is on hold */
 void zd_conn_closed(struct zd_core *core, struct zd_conn *c);
+void zd_conn_fail(struct zd_core *core, struct zd_conn *c, int rc); /* a frame is damaged: ERROR, then closed */
 void zd_conn_abandon(struct zd_core *core, struct zd_conn *c); /* the payload under way becomes unwanted: the rest is skipped */
 zd_time zd_conn_deadline(const struct zd_core *core);
 void zd_conn_tick(struct zd_core *core);
@@ -405,7 +408,8 @@ void zd_lease_beat(struct zd_core *core);    /* after each event: when the next 
 /* ---- reduce.c: contributions */
 void zd_reduce_push(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Push *m);
 void zd_reduce_place(struct zd_core *core, struct zd_conn *c); /* tries again to find the place of a payload */
-void zd_reduce_counted(struct zd_core *core, struct zd_conn *c);
+void zd_reduce_received(struct zd_core *core, struct zd_conn *c);
+void zd_reduce_read(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev);
 void zd_reduce_advance(struct zd_core *core, struct zd_job *j, uint32_t extent);
 void zd_reduce_done(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev);
 void zd_reduce_drop_staged(struct zd_core *core, struct zd_job *j);
@@ -414,9 +418,10 @@ void zd_reduce_drop_staged(struct zd_core *core, struct zd_job *j);
 uint32_t zd_extent_count(const struct zd_job *j, uint32_t extent); /* elements */
 uint64_t zd_extent_first(const struct zd_job *j, uint32_t extent); /* in unit coordinates */
 int zd_extent_due(const struct zd_job *j, uint32_t extent);
-/* Emits Adam if it is due: 0 the planes are (or will be, before any later call) current; -1 lent, and noted as wanted. */
-int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, struct zd_conn *c);
-void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k);
+/* Emits Adam if it is due, with the checksum of the weights if they are to be sent: 0 the planes are (or will be, before any later call)
+ * current; -1 lent, and noted as wanted. */
+int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, struct zd_conn *c, int check);
+void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev);
 void zd_extent_lend(struct zd_job *j, uint32_t extent, uint32_t area);
 void zd_extent_back(struct zd_core *core, struct zd_job *j, uint32_t extent, uint32_t area);
 void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent);

@@ -91,18 +91,22 @@ struct zd_kernels {
 	void (*acc_set[ZD_CODEC_COUNT])(float *acc, const void *x, size_t n, double *block_sums, struct zd_reduce_result *result);
 	void (*acc_add[ZD_CODEC_COUNT])(float *acc, const void *x, size_t n, double *block_sums, struct zd_reduce_result *result);
 
-	/* The block sums and result that acc_set of a (and then acc_add of b) would give, without an accumulator.  block_sums required. */
-	void (*norm_bf16_1)(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result);
-	void (*norm_bf16_2)(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result);
+	/* The block sums and result that acc_set of a (and then acc_add of b) would give, without an accumulator.  block_sums required.
+	 * checked: NULL, or a or b, whose CRC32C (proto/crc32c.h) goes to *crc: in the same pass it costs a third of a pass of its own. */
+	void (*norm_bf16_1)(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result, const uint16_t *checked,
+			    uint32_t *crc);
+	void (*norm_bf16_2)(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result,
+			    const uint16_t *checked, uint32_t *crc);
 
 	/*
 	 * One Adam or AdamW step over the planes of a range, in place; indexed by enum zd_grad_form.  ga: const uint16_t * or, for
 	 * ZD_GRAD_FP32, const float *; gb: NULL except for ZD_GRAD_BF16_2.  The order of operations is at zd_adam_element in element.h.
 	 * The gradient must be finite (its reduction counted no non-finite element).  With other input the same elements of the same
 	 * planes become non-finite in every variant; only the payload of a NaN made from two different NaNs may differ.
+	 * crc: NULL, or receives the CRC32C of hi as it is after the step.
 	 */
 	void (*adam[ZD_GRAD_FORM_COUNT])(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n,
-					 const struct zd_adam_consts *consts);
+					 const struct zd_adam_consts *consts, uint32_t *crc);
 
 	/*
 	 * The split master, by codec of the source: bits(w) = (hi << 16) + sext(lo).  hi is w rounded to bf16, ties away from zero; a

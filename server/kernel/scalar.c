@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "proto/crc32c.h"
 #include "server/kernel/tables.h"
 
 /*
@@ -65,7 +66,8 @@ ACC(acc_add, fp16, ZD_CODEC_FP16)
 ACC(acc_add, fp32, ZD_CODEC_FP32)
 
 /* The fp32 values that an accumulator would hold, one block at a time. */
-static void norm_blocks(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result)
+static void norm_blocks(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result,
+			const uint16_t *checked, uint32_t *crc)
 {
 	float block[ZD_KERNEL_BLOCK];
 
@@ -81,24 +83,30 @@ static void norm_blocks(const uint16_t *a, const uint16_t *b, size_t n, double *
 		}
 		*block_sums++ = zd_square_sum(block, count);
 	}
+	if (checked)
+		*crc = zd_crc32c(0, checked, n * sizeof *checked);
 }
 
-static void norm_bf16_1_scalar(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result)
+static void norm_bf16_1_scalar(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result, const uint16_t *checked,
+			       uint32_t *crc)
 {
-	norm_blocks(a, NULL, n, block_sums, result);
+	norm_blocks(a, NULL, n, block_sums, result, checked, crc);
 }
 
-static void norm_bf16_2_scalar(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result)
+static void norm_bf16_2_scalar(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result,
+			       const uint16_t *checked, uint32_t *crc)
 {
-	norm_blocks(a, b, n, block_sums, result);
+	norm_blocks(a, b, n, block_sums, result, checked, crc);
 }
 
 #define ADAM(suffix, form)                                                                                                           \
 	static void adam_##suffix##_scalar(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n, \
-					   const struct zd_adam_consts *consts)                                                      \
+					   const struct zd_adam_consts *consts, uint32_t *crc)                                       \
 	{                                                                                                                            \
 		for (size_t i = 0; i < n; i++)                                                                                       \
 			zd_adam_at(hi, lo, m, v, ga, gb, i, consts, form, consts->l2 != 0);                                          \
+		if (crc)                                                                                                             \
+			*crc = zd_crc32c(0, hi, n * sizeof *hi);                                                                     \
 	}
 ADAM(bf16_1, ZD_GRAD_BF16_1)
 ADAM(bf16_2, ZD_GRAD_BF16_2)

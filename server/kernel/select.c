@@ -40,7 +40,7 @@ static int has(unsigned word, unsigned bits)
 
 static int runs_avx2(struct cpu cpu)
 {
-	return has(cpu.xcr0, XCR0_YMM) && has(cpu.leaf1_ecx, bit_AVX | bit_F16C | bit_FMA) && has(cpu.leaf7_ebx, bit_AVX2);
+	return has(cpu.xcr0, XCR0_YMM) && has(cpu.leaf1_ecx, bit_AVX | bit_F16C | bit_FMA | bit_SSE4_2 | bit_PCLMUL) && has(cpu.leaf7_ebx, bit_AVX2);
 }
 
 static int runs_avx512(struct cpu cpu)

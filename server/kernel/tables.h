@@ -6,7 +6,7 @@
 #include "server/kernel/kernel.h"
 
 extern const struct zd_kernels zd_kernels_table_scalar;
-extern const struct zd_kernels zd_kernels_table_avx2;	/* needs AVX2, F16C, FMA */
+extern const struct zd_kernels zd_kernels_table_avx2;	/* needs AVX2, F16C, FMA, PCLMULQDQ */
 extern const struct zd_kernels zd_kernels_table_avx512; /* and AVX-512 F, BW, DQ, VL */
 
 #endif

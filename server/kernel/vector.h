@@ -14,12 +14,16 @@
  *   squares_zero squares_add squares_store
  *   squares_add_bf16                                 of sixteen elements of a or, if two, of a + b
  *   peak_zero peak_add peak_max
+ *   CRC_BESIDE                                       1: checksums are computed by `crc32` instructions between those of the kernel, which
+ *                                                    leave room for them; 0: by a pass of their own, where that is faster
  */
 #ifndef ZD_KERNEL_VECTOR_H
 #define ZD_KERNEL_VECTOR_H
 
 #include <math.h>
 #include <xmmintrin.h>
+
+#include "proto/crc32c.h"
 
 #define STEP 16
 
@@ -47,6 +51,23 @@ ALWAYS void ahead_codec(const void *x, size_t i, enum zd_codec codec)
 	}
 	ahead((const float *)x + i);
 	ahead((const float *)x + i + STEP);
+}
+
+/* ---- CRC32C: states are inverted checksums ---- */
+
+/* `bytes` more, a multiple of 8. */
+ALWAYS uint64_t crc_words(uint64_t state, const void *p, size_t bytes)
+{
+#if CRC_BESIDE
+	for (size_t i = 0; i < bytes; i += 8) {
+		uint64_t word;
+		memcpy(&word, (const uint8_t *)p + i, sizeof word);
+		state = _mm_crc32_u64(state, word);
+	}
+	return state;
+#else
+	return (uint32_t)~zd_crc32c(~(uint32_t)state, p, bytes);
+#endif
 }
 
 /* ---- what a whole call needs once something in it was not finite; rare, so one element at a time ---- */
@@ -179,7 +200,24 @@ ALWAYS void acc_run(float *acc, const void *x, size_t n, double *block_sums, str
 
 /* ---- norm without an accumulator ---- */
 
-ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t end, double *block_sum, int two)
+/* The checksum of a block on its way: quarter q has its next bytes at at + q * ZD_CRC32C_QUARTER. */
+struct quarters {
+	const uint8_t *at;
+	uint64_t a, b, c, d;
+};
+
+/* Eight bytes of each quarter: as many as sixteen elements have. */
+ALWAYS void quarters_word(struct quarters *q)
+{
+	q->a = crc_words(q->a, q->at, 8);
+	q->b = crc_words(q->b, q->at + ZD_CRC32C_QUARTER, 8);
+	q->c = crc_words(q->c, q->at + 2 * ZD_CRC32C_QUARTER, 8);
+	q->d = crc_words(q->d, q->at + 3 * ZD_CRC32C_QUARTER, 8);
+	q->at += 8;
+}
+
+/* q: NULL, or the checksum of this block, which is then a whole one. */
+ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t end, double *block_sum, int two, struct quarters *q)
 {
 	struct squares squares = squares_zero();
 	double s[STEP];
@@ -190,7 +228,11 @@ ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t
 		if (two)
 			ahead(b + i);
 		squares = squares_add_bf16(squares, a + i, two ? b + i : NULL, two);
+		if (q)
+			quarters_word(q);
 		squares = squares_add_bf16(squares, a + i + STEP, two ? b + i + STEP : NULL, two);
+		if (q)
+			quarters_word(q);
 	}
 	for (; i + STEP <= end; i += STEP)
 		squares = squares_add_bf16(squares, a + i, two ? b + i : NULL, two);
@@ -202,15 +244,29 @@ ALWAYS int norm_block(const uint16_t *a, const uint16_t *b, size_t first, size_t
 	return sum_finish(s, block_sum);
 }
 
-ALWAYS void norm_run(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result, int two)
+ALWAYS void norm_run(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result, int two,
+		     const uint16_t *checked, uint32_t *crc)
 {
+	uint32_t state = UINT32_MAX;
 	int nonfinite = 0;
 
+	_Static_assert(ZD_KERNEL_BLOCK * sizeof *checked == 4 * ZD_CRC32C_QUARTER, "a block of the norm is one of the checksum");
 	*result = (struct zd_reduce_result){ 0, 0 };
 	for (size_t first = 0; first < n; first += ZD_KERNEL_BLOCK) {
 		size_t end = n - first < ZD_KERNEL_BLOCK ? n : first + ZD_KERNEL_BLOCK;
-		nonfinite |= norm_block(a, b, first, end, block_sums++, two);
+
+		if (CRC_BESIDE && checked && end - first == ZD_KERNEL_BLOCK) {
+			struct quarters q = { (const uint8_t *)(checked + first), state, 0, 0, 0 };
+			nonfinite |= norm_block(a, b, first, end, block_sums++, two, &q);
+			state = zd_crc32c_join(q.a, q.b, q.c, q.d);
+			continue;
+		}
+		if (checked)
+			state = ~zd_crc32c(~state, checked + first, (end - first) * sizeof *checked);
+		nonfinite |= norm_block(a, b, first, end, block_sums++, two, NULL);
 	}
+	if (checked)
+		*crc = ~state;
 	if (nonfinite)
 		scan_bf16(a, b, n, result);
 }
@@ -271,8 +327,9 @@ ALWAYS void adam_ahead(const uint16_t *hi, const uint16_t *lo, const float *m, c
  * of an element form a chain that fills the scheduler of some processors: 1.2 times slower on AMD Zen 1. */
 #define ADAM_STRETCH ((size_t)256)
 
+/* crc, where it is computed beside: of the stretch before, whose bytes are at rest, between the divisions of this one. */
 ALWAYS void adam_loop(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n,
-		      const struct zd_adam_consts *consts, enum zd_grad_form form, int l2)
+		      const struct zd_adam_consts *consts, enum zd_grad_form form, int l2, uint32_t *crc)
 {
 	const struct adam_vecs c = {
 		.scale = vec_set1(consts->scale), .b1 = vec_set1(consts->b1),	  .b2 = vec_set1(consts->b2),
@@ -280,7 +337,8 @@ ALWAYS void adam_loop(uint16_t *hi, uint16_t *lo, float *m, float *v, const void
 		.eps = vec_set1(consts->eps),	  .step = vec_set1(consts->step), .decay = vec_set1(l2 ? consts->wd : consts->lrwd),
 	};
 	_Alignas(64) float root[ADAM_STRETCH];
-	size_t i = 0;
+	uint64_t state = UINT32_MAX;
+	size_t i = 0, summed = 0;
 
 	while (n - i >= STEP) {
 		size_t k = 0, end = n - i < ADAM_STRETCH ? (n - i) / STEP * STEP : ADAM_STRETCH;
@@ -294,21 +352,31 @@ ALWAYS void adam_loop(uint16_t *hi, uint16_t *lo, float *m, float *v, const void
 		}
 		if (k < end)
 			adam_moments(hi + i + k, lo + i + k, m + i + k, v + i + k, root + k, grad_step(ga, gb, i + k, form), &c, l2);
-		for (k = 0; k < end; k += STEP)
-			adam_weights(hi + i + k, lo + i + k, m + i + k, root + k, &c, l2);
+		if (CRC_BESIDE && crc && i > 0 && end == ADAM_STRETCH) {
+			for (k = 0; k < ADAM_STRETCH; k += STEP) {
+				state = crc_words(state, hi + summed + k, STEP * sizeof *hi);
+				adam_weights(hi + i + k, lo + i + k, m + i + k, root + k, &c, l2);
+			}
+			summed = i;
+		} else {
+			for (k = 0; k < end; k += STEP)
+				adam_weights(hi + i + k, lo + i + k, m + i + k, root + k, &c, l2);
+		}
 		i += end;
 	}
 	for (; i < n; i++)
 		zd_adam_at(hi, lo, m, v, ga, gb, i, consts, form, l2);
+	if (crc)
+		*crc = zd_crc32c(~(uint32_t)state, hi + summed, (n - summed) * sizeof *hi);
 }
 
 ALWAYS void adam_run(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n,
-		     const struct zd_adam_consts *consts, enum zd_grad_form form)
+		     const struct zd_adam_consts *consts, enum zd_grad_form form, uint32_t *crc)
 {
 	if (consts->l2)
-		adam_loop(hi, lo, m, v, ga, gb, n, consts, form, 1);
+		adam_loop(hi, lo, m, v, ga, gb, n, consts, form, 1, crc);
 	else
-		adam_loop(hi, lo, m, v, ga, gb, n, consts, form, 0);
+		adam_loop(hi, lo, m, v, ga, gb, n, consts, form, 0, crc);
 }
 
 /* ---- casts ---- */
@@ -377,9 +445,9 @@ ALWAYS void widen_run(float *out, const uint16_t *a, const uint16_t *b, size_t n
 	}
 #define VECTOR_ADAM(suffix, isa, form)                                                                                              \
 	static void adam_##suffix##_##isa(uint16_t *hi, uint16_t *lo, float *m, float *v, const void *ga, const void *gb, size_t n, \
-					  const struct zd_adam_consts *consts)                                                      \
+					  const struct zd_adam_consts *consts, uint32_t *crc)                                       \
 	{                                                                                                                           \
-		adam_run(hi, lo, m, v, ga, gb, n, consts, form);                                                                    \
+		adam_run(hi, lo, m, v, ga, gb, n, consts, form, crc);                                                               \
 	}
 #define VECTOR_SPLIT(suffix, isa, codec)                                                                                          \
 	static void split_##suffix##_##isa(uint16_t *hi, uint16_t *lo, const void *x, size_t n, struct zd_reduce_result *refused) \
@@ -387,14 +455,15 @@ ALWAYS void widen_run(float *out, const uint16_t *a, const uint16_t *b, size_t n
 		split_run(hi, lo, x, n, refused, codec);                                                                          \
 	}
 #define VECTOR_REST(isa)                                                                                                     \
-	static void norm_bf16_1_##isa(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result)     \
+	static void norm_bf16_1_##isa(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result,      \
+				      const uint16_t *checked, uint32_t *crc)                                                \
 	{                                                                                                                    \
-		norm_run(a, NULL, n, block_sums, result, 0);                                                                 \
+		norm_run(a, NULL, n, block_sums, result, 0, checked, crc);                                                   \
 	}                                                                                                                    \
-	static void norm_bf16_2_##isa(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums,                   \
-				      struct zd_reduce_result *result)                                                       \
+	static void norm_bf16_2_##isa(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums,                    \
+				      struct zd_reduce_result *result, const uint16_t *checked, uint32_t *crc)               \
 	{                                                                                                                    \
-		norm_run(a, b, n, block_sums, result, 1);                                                                    \
+		norm_run(a, b, n, block_sums, result, 1, checked, crc);                                                      \
 	}                                                                                                                    \
 	static void merge_##isa(float *w, const uint16_t *hi, const uint16_t *lo, size_t n)                                 \
 	{                                                                                                                    \

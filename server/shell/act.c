@@ -32,7 +32,7 @@ static void act_kernel(struct zd_lane *lane, const struct zd_action *a)
 	uint32_t at = (lane->result_first + lane->result_count) % ZD_LANE_RESULTS;
 
 	ZD_ASSERT(lane->result_count < ZD_LANE_RESULTS);
-	zd_lane_kernel(lane, &a->u.kernel, &lane->results[at]);
+	zd_kernel_call(lane->config.kernels, &a->u.kernel, lane->scratch, &lane->results[at]);
 	lane->result_count++;
 }
 
@@ -98,13 +98,7 @@ static int next_completion(struct zd_lane *lane, struct zd_event *ret_event)
 	struct zd_store_completion done;
 
 	if (lane->result_count) {
-		const struct zd_kernel_result *r = &lane->results[lane->result_first];
-
-		*ret_event = (struct zd_event){.type = ZD_EV_KERNEL};
-		ret_event->u.kernel.token = r->token;
-		ret_event->u.kernel.nonfinite = r->result.nonfinite;
-		ret_event->u.kernel.first_nonfinite = r->result.first_nonfinite;
-		ret_event->u.kernel.block_sums = r->has_sums ? r->sums : NULL;
+		zd_kernel_event(&lane->results[lane->result_first], ret_event);
 		return 1;
 	}
 	if (zd_store_next(&lane->store, &done)) {

@@ -239,7 +239,7 @@ static size_t arena_bytes(const struct zd_lane_config *config)
 size_t zd_lane_fixed_bytes(const struct zd_lane_config *config)
 {
 	return arena_bytes(config) + sizeof(struct zd_lane) + sizeof(struct zd_actions) + config->max_conns * sizeof(struct zd_link) +
-	       ZD_LANE_RESULTS * sizeof(struct zd_kernel_result) + ZD_LANE_SINK_BYTES + ZD_EXTENT_ELEMS_MAX * sizeof(uint16_t);
+	       ZD_LANE_RESULTS * sizeof(struct zd_kernel_result) + ZD_LANE_SINK_BYTES + sizeof(struct zd_kernel_scratch);
 }
 
 static int map_memory(struct zd_lane *lane)
@@ -256,9 +256,9 @@ static int map_memory(struct zd_lane *lane)
 	lane->actions = zd_uvx_calloc(1, sizeof(*lane->actions));
 	lane->links = zd_uvx_calloc(config->max_conns, sizeof(*lane->links));
 	lane->sink = zd_uvx_calloc(1, ZD_LANE_SINK_BYTES);
-	lane->scratch_lo = zd_uvx_calloc(ZD_EXTENT_ELEMS_MAX, sizeof(*lane->scratch_lo));
+	lane->scratch = zd_uvx_calloc(1, sizeof(*lane->scratch));
 	if (!lane->slab || !lane->arena || !lane->rings || !lane->results || !lane->actions || !lane->links || !lane->sink ||
-	    !lane->scratch_lo)
+	    !lane->scratch)
 		return UV_ENOMEM;
 	/* Refused where the kernel has no huge pages: the start-up checks say so. */
 	if (config->huge_pages)
@@ -320,7 +320,7 @@ static void free_lane(struct zd_lane *lane)
 	free(lane->actions);
 	free(lane->links);
 	free(lane->sink);
-	free(lane->scratch_lo);
+	free(lane->scratch);
 	free(lane);
 }
 

@@ -4,6 +4,7 @@
 #define ZD_SHELL_LANE_PRIV_H
 
 #include "server/core/core.h"
+#include "server/kernel/call.h"
 #include "server/shell/lane.h"
 #include "server/shell/outbox.h"
 #include "server/store/store.h"
@@ -54,14 +55,6 @@ struct zd_link {
 
 /* Kernels that ran and whose event is not fed yet: the work of one step, twice over. */
 #define ZD_LANE_RESULTS (2 * ZD_ACTIONS_MAX)
-#define ZD_LANE_SUMS (ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS)
-
-struct zd_kernel_result {
-	uint64_t token;
-	struct zd_reduce_result result;
-	int has_sums;
-	double sums[ZD_LANE_SUMS];
-};
 
 struct zd_lane {
 	struct zd_lane_config config;
@@ -100,15 +93,7 @@ struct zd_lane {
 	zd_time timer_at; /* what the timer is set to, ZD_TIME_NEVER: not running */
 	int draining, stopping;
 	uint8_t *sink;
-	uint16_t *scratch_lo; /* SPLIT_HI */
-	struct {
-		int valid;
-		struct zd_hyper hyper;
-		uint64_t step;
-		double scale;
-		uint8_t l2;
-		struct zd_adam_consts consts;
-	} adam; /* constants of the last step used: hundreds of extents share them */
+	struct zd_kernel_scratch *scratch;
 };
 
 /* act.c.  The event's time is set here. */
@@ -126,8 +111,5 @@ void zd_links_flush(struct zd_lane *lane);
 void zd_links_unpark(struct zd_lane *lane);
 void zd_links_expire(struct zd_lane *lane, zd_time now);
 zd_time zd_links_deadline(const struct zd_lane *lane);
-
-/* kernels.c */
-void zd_lane_kernel(struct zd_lane *lane, const struct zd_kernel_call *call, struct zd_kernel_result *ret_result);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct zd_bench {
 	const char *zerod; /* the daemon's program */
-	const char *no_checksum; /* the module of crc_switch.c */
+	const char *unchecked; /* the same that serves without checksums */
 	int pin;	   /* server on processor 0, workers on 1 */
 	int quick;	   /* smaller and fewer */
 	size_t params;	   /* of a step */

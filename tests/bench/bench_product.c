@@ -252,7 +252,8 @@ void zd_bench_checksum(const struct zd_bench *b)
 	struct zd_crew on = crew_of(b, 1, 1, UNITS), off = on;
 	static struct checksum_series with, without;
 
-	off.no_checksum = b->no_checksum;
+	off.program = b->unchecked;
+	off.unchecked = 1;
 	zd_crew_start(&on);
 	zd_crew_start(&off);
 	zd_crew_run(&on, ZD_CREW_STEP, WARM_STEPS);

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checksums that cost nothing, to see what they cost: stands before ISA-L's crc32_iscsi and, once switched off, returns its start value
- * without looking at a byte.  Both sides then agree on every checksum.  The product has no such switch: on a connection without TLS payloads
- * are always checked.
+ * Sessions that do not offer payload checksums, to see what checksums cost.  The product has no such switch: on a connection without TLS
+ * payloads are always checked, and its daemon asks for that.  zd_bench_unchecked is the daemon that does not (server/shell/door.c).
  *
- * Linked into the measuring program, and built as a module that the daemon loads by LD_PRELOAD; there ZD_BENCH_NO_CRC switches it off.
+ * The linker puts this between zerod_connect and the function that says what a session offers (--wrap).
  */
 #ifndef ZD_BENCH_CRC_SWITCH_H
 #define ZD_BENCH_CRC_SWITCH_H
-
-#define ZD_CRC_SWITCH_ENV "ZD_BENCH_NO_CRC"
 
 /* For this process, for ever. */
 void zd_crc_switch_off(void);

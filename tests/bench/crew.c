@@ -204,7 +204,7 @@ static void body(struct zd_actor_box *box, void *state)
 	struct worker w = { .crew = state, .box = box };
 	size_t n = w.crew->params;
 
-	if (w.crew->no_checksum)
+	if (w.crew->unchecked)
 		zd_crc_switch_off();
 	w.grad = zd_host_memory(2 * n, 0);
 	for (size_t i = 0; i < n; i++)
@@ -237,7 +237,7 @@ void zd_crew_start(struct zd_crew *c)
 	for (uint32_t u = 0; u < c->units; u++)
 		c->numel[u] = c->params / c->units;
 	zd_daemon_start(&c->daemon, &(struct zd_daemon_options){ .program = c->program, .lanes = c->lanes, .budget_bytes = budget(c),
-								 .cpu = c->server_cpu, .pin = c->pin_lanes, .no_checksum = c->no_checksum });
+								 .cpu = c->server_cpu, .pin = c->pin_lanes });
 	snprintf(c->endpoint, sizeof c->endpoint, "127.0.0.1:%u", c->daemon.port);
 	c->barrier = zd_actor_barrier(c->workers);
 	for (c->rank = 0; c->rank < c->workers; c->rank++)

@@ -28,7 +28,7 @@ struct zd_crew {
 	size_t params;	     /* of the model; split into equal units */
 	uint32_t prefetch;   /* units; 0 and nothing is fetched that is not asked for */
 	int server_cpu, worker_cpu, pin_lanes;
-	const char *no_checksum; /* see struct zd_daemon_options; workers follow */
+	int unchecked;	     /* workers offer no checksums: the program is zd_bench_unchecked */
 	/* filled in */
 	uint64_t numel[ZD_CREW_UNITS_MAX];
 	struct zd_daemon daemon;

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/bench/crc_switch.h"
 #include "tests/bench/host.h"
 
 static void die(const char *what)
@@ -28,8 +27,6 @@ static void exec_daemon(const struct zd_daemon_options *o, int port_fd)
 	snprintf(bytes, sizeof bytes, "memory.budget=%llu", (unsigned long long)o->budget_bytes);
 	snprintf(file, sizeof file, "/dev/fd/%d", port_fd);
 	zd_host_pin(o->cpu);
-	if (o->no_checksum && (setenv("LD_PRELOAD", o->no_checksum, 1) || setenv(ZD_CRC_SWITCH_ENV, "1", 1)))
-		_exit(127);
 	execl(o->program, o->program, "--set", "daemon.name=bench", "--set", "listen.port=0", "--set", "log.level=warning", "--set", count,
 	      "--set", bytes, "--set", o->pin ? "lanes.pin=yes" : "lanes.pin=no", "--port-file", file, (char *)NULL);
 	fprintf(stderr, "cannot run %s\n", o->program);

@@ -21,7 +21,6 @@ struct zd_daemon_options {
 	uint64_t budget_bytes;	   /* of memory for jobs */
 	int cpu;		   /* where all of it runs, -1 anywhere */
 	int pin;		   /* one processor per lane */
-	const char *no_checksum;   /* module of crc_switch.c that takes checksums away; NULL: as it is */
 };
 
 /* Returns when it listens; ends the program if it does not. */

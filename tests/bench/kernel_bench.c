@@ -179,7 +179,7 @@ BASELINES(read_2, read_loop, 1)
 static void kernel_adam(size_t first, size_t n)
 {
 	const struct planes *p = &planes;
-	kernels->adam[ZD_GRAD_BF16_1](p->hi + first, p->lo + first, p->m + first, p->v + first, p->ga + first, NULL, n, &consts);
+	kernels->adam[ZD_GRAD_BF16_1](p->hi + first, p->lo + first, p->m + first, p->v + first, p->ga + first, NULL, n, &consts, NULL);
 }
 
 static void kernel_acc_set(size_t first, size_t n)
@@ -197,13 +197,13 @@ static void kernel_acc_add(size_t first, size_t n)
 static void kernel_norm_1(size_t first, size_t n)
 {
 	struct zd_reduce_result result;
-	kernels->norm_bf16_1(planes.ga + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result);
+	kernels->norm_bf16_1(planes.ga + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result, NULL, NULL);
 }
 
 static void kernel_norm_2(size_t first, size_t n)
 {
 	struct zd_reduce_result result;
-	kernels->norm_bf16_2(planes.ga + first, planes.gb + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result);
+	kernels->norm_bf16_2(planes.ga + first, planes.gb + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result, NULL, NULL);
 }
 
 #define BASELINES_EACH 3

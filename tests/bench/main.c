@@ -32,13 +32,14 @@ struct choice {
 	int any;
 };
 
-enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_WORKERS, OPT_LANES, OPT_ISOLATE, OPT_LIST };
+enum { OPT_QUICK = 256, OPT_PIN, OPT_ZEROD, OPT_UNCHECKED, OPT_WAIT, OPT_PARAMS, OPT_ROUNDS, OPT_WORKERS, OPT_LANES, OPT_ISOLATE, OPT_LIST };
 
 static const struct argp_option options[] = {
 	{ "quick", OPT_QUICK, 0, 0, "Smaller and fewer samples", 0 },
 	{ "pin", OPT_PIN, 0, 0, "Server on processor 0, workers on processor 1", 0 },
 	{ "isolate", OPT_ISOLATE, 0, 0, "Go before other processes (needs root); for machines that are never quiet", 0 },
 	{ "zerod", OPT_ZEROD, "PROGRAM", 0, "The daemon to measure", 0 },
+	{ "unchecked", OPT_UNCHECKED, "PROGRAM", 0, "The same that can do without checksums", 0 },
 	{ "wait", OPT_WAIT, "SECONDS", 0, "How long to wait for a quiet machine, in all (60)", 0 },
 	{ "params", OPT_PARAMS, "N", 0, "Parameters of a step (50000000)", 0 },
 	{ "rounds", OPT_ROUNDS, "N", 0, "Turns of baseline and product (10)", 0 },
@@ -93,6 +94,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_ZEROD:
 		c->bench.zerod = arg;
 		break;
+	case OPT_UNCHECKED:
+		c->bench.unchecked = arg;
+		break;
 	case OPT_WAIT:
 		c->patience = number(arg, 0, 86400, "--wait", state);
 		break;
@@ -124,7 +128,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = { options, parse, "[MEASUREMENT...]", "Measures zerod against what the machine can do.", 0, 0, 0 };
-	struct choice c = { .bench = { .no_checksum = ZD_BENCH_CRC_SWITCH }, .patience = 60 };
+	struct choice c = { .patience = 60 };
 
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &c);

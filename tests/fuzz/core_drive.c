@@ -8,7 +8,7 @@
 #include "proto/assert.h"
 #include "proto/crc32c.h"
 #include "proto/wire.h"
-#include "server/kernel/kernel.h"
+#include "server/kernel/call.h"
 
 #define SLAB_BYTES (2u << 20)	 /* beyond the windows: three of the five jobs at once */
 #define PENDING_MAX (1u << 20) /* a peer's socket holds no more */
@@ -112,11 +112,6 @@ static void take_send(struct cd *d, const struct zd_action *a)
 	c->data_crc = zd_crc32c(c->data_crc, a->u.send.payload, h.payload_len);
 }
 
-struct result {
-	struct zd_reduce_result r;
-	double sums[ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS];
-};
-
 static void check_operands(const struct cd *d, const struct zd_kernel_call *c)
 {
 	static const uint8_t a_bytes[] = {[ZD_FORM_BF16_1] = 2, [ZD_FORM_BF16_2] = 2, [ZD_FORM_FP32] = 4};
@@ -125,8 +120,10 @@ static void check_operands(const struct cd *d, const struct zd_kernel_call *c)
 	ZD_ASSERT(n > 0 && n <= ZD_EXTENT_ELEMS_MAX);
 	if (c->op == ZD_KERNEL_ADAM || c->op == ZD_KERNEL_WIDEN)
 		a = a_bytes[c->form];
-	if (c->op == ZD_KERNEL_NORM_1 || c->op == ZD_KERNEL_NORM_2)
+	if (c->op == ZD_KERNEL_CHECK || c->op == ZD_KERNEL_NORM_1 || c->op == ZD_KERNEL_NORM_2)
 		a = 2;
+	if (c->checked)
+		in_slab(d, c->checked, n * 2);
 	if (c->op != ZD_KERNEL_MERGE)
 		in_slab(d, c->a, n * a);
 	if (c->b)
@@ -143,37 +140,10 @@ static void check_operands(const struct cd *d, const struct zd_kernel_call *c)
 	}
 }
 
-static void run_kernel(const struct cd *d, const struct zd_kernel_call *c, struct result *out)
-{
-	static uint16_t scratch[ZD_EXTENT_ELEMS_MAX];
-	const struct zd_kernels *k = zd_kernels_scalar();
-	struct zd_adam_params p = {c->hyper.lr, c->hyper.weight_decay, c->hyper.beta1, c->hyper.beta2, c->hyper.eps, c->l2};
-	struct zd_adam_consts consts;
-	double *sums = c->want_sums ? out->sums : NULL;
-
-	check_operands(d, c);
-	memset(&out->r, 0, sizeof(out->r));
-	switch (c->op) {
-	case ZD_KERNEL_ACC_SET: k->acc_set[c->codec](c->dst, c->a, c->n, sums, &out->r); break;
-	case ZD_KERNEL_ACC_ADD: k->acc_add[c->codec](c->dst, c->a, c->n, sums, &out->r); break;
-	case ZD_KERNEL_NORM_1: k->norm_bf16_1(c->a, c->n, out->sums, &out->r); break;
-	case ZD_KERNEL_NORM_2: k->norm_bf16_2(c->a, c->b, c->n, out->sums, &out->r); break;
-	case ZD_KERNEL_ADAM:
-		zd_adam_consts_init(&consts, &p, c->step, c->scale);
-		k->adam[c->form](c->hi, c->lo, c->m, c->v, c->a, c->b, c->n, &consts);
-		break;
-	case ZD_KERNEL_SPLIT: k->split[c->codec](c->hi, c->lo, c->a, c->n, &out->r); break;
-	case ZD_KERNEL_SPLIT_HI: k->split[c->codec](c->hi, scratch, c->a, c->n, &out->r); break;
-	case ZD_KERNEL_MERGE: k->merge(c->dst, c->hi, c->lo, c->n); break;
-	case ZD_KERNEL_WIDEN: k->widen[c->form](c->dst, c->a, c->b, c->n); break;
-	}
-}
-
 #define RESULTS 2048u
 static struct {
 	uint32_t head, count;
-	uint64_t token[RESULTS];
-	struct result result[RESULTS];
+	struct zd_kernel_result result[RESULTS];
 } results;
 
 static void take_store(struct cd *d, const struct zd_action *a)
@@ -188,6 +158,7 @@ static void take_store(struct cd *d, const struct zd_action *a)
 
 static void carry_out(struct cd *d)
 {
+	static struct zd_kernel_scratch scratch;
 	for (uint32_t i = 0; i < d->actions->count; i++) {
 		const struct zd_action *a = &d->actions->item[i];
 		uint32_t at = (results.head + results.count) % RESULTS;
@@ -200,8 +171,8 @@ static void carry_out(struct cd *d)
 			break;
 		case ZD_ACT_KERNEL:
 			ZD_ASSERT(results.count < RESULTS);
-			results.token[at] = a->u.kernel.token;
-			run_kernel(d, &a->u.kernel, &results.result[at]);
+			check_operands(d, &a->u.kernel);
+			zd_kernel_call(zd_kernels_scalar(), &a->u.kernel, &scratch, &results.result[at]);
 			results.count++;
 			break;
 		case ZD_ACT_STORE: take_store(d, a); break;
@@ -217,20 +188,15 @@ static void carry_out(struct cd *d)
 /* One event and the kernels that follow from it. */
 static void step(struct cd *d, struct zd_event *ev)
 {
-	struct zd_event done = {.type = ZD_EV_KERNEL};
+	struct zd_event done;
 
 	ZD_ASSERT(results.count == 0);
 	ev->now = d->now;
 	zd_core_step(d->core, ev, d->actions);
 	carry_out(d);
 	while (results.count > 0) {
-		const struct result *r = &results.result[results.head];
-
+		zd_kernel_event(&results.result[results.head], &done);
 		done.now = d->now;
-		done.u.kernel.token = results.token[results.head];
-		done.u.kernel.nonfinite = r->r.nonfinite;
-		done.u.kernel.first_nonfinite = r->r.first_nonfinite;
-		done.u.kernel.block_sums = r->sums;
 		zd_core_step(d->core, &done, d->actions);
 		results.head = (results.head + 1) % RESULTS;
 		results.count--;

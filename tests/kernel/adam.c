@@ -68,7 +68,7 @@ static struct element run(const struct zd_kernels *k, struct element e, float gr
 	struct zd_reduce_result refused;
 
 	k->split[ZD_CODEC_FP32](&hi, &lo, &e.w, 1, &refused);
-	k->adam[ZD_GRAD_FP32](&hi, &lo, &e.m, &e.v, &grad, NULL, 1, c);
+	k->adam[ZD_GRAD_FP32](&hi, &lo, &e.m, &e.v, &grad, NULL, 1, c, NULL);
 	k->merge(&e.w, &hi, &lo, 1);
 	return e;
 }
@@ -239,8 +239,8 @@ static void test_forms_agree(void **state)
 		k->acc_set[ZD_CODEC_BF16](acc, a, N, NULL, &result);
 		if (two)
 			k->acc_add[ZD_CODEC_BF16](acc, b, N, NULL, &result);
-		k->adam[ZD_GRAD_FP32](hi[0], lo[0], m[0], v[0], acc, NULL, N, &c);
-		k->adam[two ? ZD_GRAD_BF16_2 : ZD_GRAD_BF16_1](hi[1], lo[1], m[1], v[1], a, two ? b : NULL, N, &c);
+		k->adam[ZD_GRAD_FP32](hi[0], lo[0], m[0], v[0], acc, NULL, N, &c, NULL);
+		k->adam[two ? ZD_GRAD_BF16_2 : ZD_GRAD_BF16_1](hi[1], lo[1], m[1], v[1], a, two ? b : NULL, N, &c, NULL);
 		assert_memory_equal(hi[0], hi[1], sizeof hi[0]);
 		assert_memory_equal(lo[0], lo[1], sizeof lo[0]);
 		assert_memory_equal(m[0], m[1], sizeof m[0]);

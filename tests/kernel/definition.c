@@ -262,13 +262,13 @@ static void test_forms_agree(void **state)
 			b[i] = zd_test_bf16(&r, p);
 		}
 		scalar->acc_set[ZD_CODEC_BF16](acc, a, N, of_acc, &r1);
-		scalar->norm_bf16_1(a, N, of_raw, &r2);
+		scalar->norm_bf16_1(a, N, of_raw, &r2, NULL, NULL);
 		scalar->widen[0](wide, a, NULL, N);
 		assert_memory_equal(of_acc, of_raw, sizeof of_acc);
 		assert_memory_equal(&r1, &r2, sizeof r1);
 		assert_memory_equal(acc, wide, sizeof acc);
 		scalar->acc_add[ZD_CODEC_BF16](acc, b, N, of_acc, &r1);
-		scalar->norm_bf16_2(a, b, N, of_raw, &r2);
+		scalar->norm_bf16_2(a, b, N, of_raw, &r2, NULL, NULL);
 		scalar->widen[1](wide, a, b, N);
 		assert_memory_equal(of_acc, of_raw, sizeof of_acc);
 		assert_memory_equal(&r1, &r2, sizeof r1);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/crc32c.h"
+
 /* The arrays of one call.  Index order is also the order of struct world. */
 enum array { A16, B16, F16, HI, LO, F32, ACC, M, V, SUMS, ARRAYS };
 static const size_t element_bytes[ARRAYS] = { 2, 2, 2, 2, 2, 4, 4, 4, 4, 8 };
@@ -16,6 +18,7 @@ struct world {
 	struct guarded memory[ARRAYS];
 	void *at[ARRAYS];
 	struct zd_reduce_result result;
+	uint32_t crc;
 };
 
 static struct world source, want, got;
@@ -106,6 +109,7 @@ static void world_copy(struct world *to, const struct world *from, size_t n)
 		to->at[a] = to->memory[a].room + (size_t)((unsigned char *)from->at[a] - from->memory[a].room);
 	}
 	to->result = (struct zd_reduce_result){ 111, 222 };
+	to->crc = 333;
 }
 
 struct op {
@@ -113,6 +117,7 @@ struct op {
 	void (*call)(const struct zd_kernels *k, struct world *w, size_t n, const struct op *op);
 	int index, sums, two, l2;
 	enum array input;
+	int checked; /* norm: 1 the first, 2 the second input; Adam: 1 the weights */
 };
 
 static void call_set(const struct zd_kernels *k, struct world *w, size_t n, const struct op *op)
@@ -127,10 +132,14 @@ static void call_add(const struct zd_kernels *k, struct world *w, size_t n, cons
 
 static void call_norm(const struct zd_kernels *k, struct world *w, size_t n, const struct op *op)
 {
+	const void *checked = op->checked ? w->at[op->checked == 1 ? A16 : B16] : NULL;
+
 	if (op->two)
-		k->norm_bf16_2(w->at[A16], w->at[B16], n, w->at[SUMS], &w->result);
+		k->norm_bf16_2(w->at[A16], w->at[B16], n, w->at[SUMS], &w->result, checked, &w->crc);
 	else
-		k->norm_bf16_1(w->at[A16], n, w->at[SUMS], &w->result);
+		k->norm_bf16_1(w->at[A16], n, w->at[SUMS], &w->result, checked, &w->crc);
+	if (checked)
+		assert_int_equal(w->crc, zd_crc32c(0, checked, 2 * n));
 }
 
 static void call_adam(const struct zd_kernels *k, struct world *w, size_t n, const struct op *op)
@@ -139,7 +148,9 @@ static void call_adam(const struct zd_kernels *k, struct world *w, size_t n, con
 	struct zd_adam_consts consts;
 
 	zd_adam_consts_init(&consts, &params, 7, 0.37);
-	k->adam[op->index](w->at[HI], w->at[LO], w->at[M], w->at[V], w->at[op->input], op->two ? w->at[B16] : NULL, n, &consts);
+	k->adam[op->index](w->at[HI], w->at[LO], w->at[M], w->at[V], w->at[op->input], op->two ? w->at[B16] : NULL, n, &consts, op->checked ? &w->crc : NULL);
+	if (op->checked)
+		assert_int_equal(w->crc, zd_crc32c(0, w->at[HI], 2 * n));
 }
 
 static void call_split(const struct zd_kernels *k, struct world *w, size_t n, const struct op *op)
@@ -159,19 +170,25 @@ static void call_widen(const struct zd_kernels *k, struct world *w, size_t n, co
 }
 
 static const struct op ops[] = {
-	{ "set bf16", call_set, ZD_CODEC_BF16, 0, 0, 0, A16 },	   { "set bf16 sums", call_set, ZD_CODEC_BF16, 1, 0, 0, A16 },
-	{ "set fp16", call_set, ZD_CODEC_FP16, 0, 0, 0, F16 },	   { "set fp16 sums", call_set, ZD_CODEC_FP16, 1, 0, 0, F16 },
-	{ "set fp32", call_set, ZD_CODEC_FP32, 0, 0, 0, F32 },	   { "set fp32 sums", call_set, ZD_CODEC_FP32, 1, 0, 0, F32 },
-	{ "add bf16", call_add, ZD_CODEC_BF16, 0, 0, 0, A16 },	   { "add bf16 sums", call_add, ZD_CODEC_BF16, 1, 0, 0, A16 },
-	{ "add fp16", call_add, ZD_CODEC_FP16, 0, 0, 0, F16 },	   { "add fp16 sums", call_add, ZD_CODEC_FP16, 1, 0, 0, F16 },
-	{ "add fp32", call_add, ZD_CODEC_FP32, 0, 0, 0, F32 },	   { "add fp32 sums", call_add, ZD_CODEC_FP32, 1, 0, 0, F32 },
-	{ "norm 1", call_norm, 0, 1, 0, 0, A16 },		   { "norm 2", call_norm, 0, 1, 1, 0, A16 },
-	{ "adamw bf16 1", call_adam, ZD_GRAD_BF16_1, 0, 0, 0, A16 }, { "adam bf16 1", call_adam, ZD_GRAD_BF16_1, 0, 0, 1, A16 },
-	{ "adamw bf16 2", call_adam, ZD_GRAD_BF16_2, 0, 1, 0, A16 }, { "adam bf16 2", call_adam, ZD_GRAD_BF16_2, 0, 1, 1, A16 },
-	{ "adamw fp32", call_adam, ZD_GRAD_FP32, 0, 0, 0, F32 },   { "adam fp32", call_adam, ZD_GRAD_FP32, 0, 0, 1, F32 },
-	{ "split bf16", call_split, ZD_CODEC_BF16, 0, 0, 0, A16 }, { "split fp16", call_split, ZD_CODEC_FP16, 0, 0, 0, F16 },
-	{ "split fp32", call_split, ZD_CODEC_FP32, 0, 0, 0, F32 }, { "merge", call_merge, 0, 0, 0, 0, HI },
-	{ "widen 1", call_widen, 0, 0, 0, 0, A16 },		   { "widen 2", call_widen, 0, 0, 1, 0, A16 },
+	{ "set bf16", call_set, ZD_CODEC_BF16, 0, 0, 0, A16, 0 },	   { "set bf16 sums", call_set, ZD_CODEC_BF16, 1, 0, 0, A16, 0 },
+	{ "set fp16", call_set, ZD_CODEC_FP16, 0, 0, 0, F16, 0 },	   { "set fp16 sums", call_set, ZD_CODEC_FP16, 1, 0, 0, F16, 0 },
+	{ "set fp32", call_set, ZD_CODEC_FP32, 0, 0, 0, F32, 0 },	   { "set fp32 sums", call_set, ZD_CODEC_FP32, 1, 0, 0, F32, 0 },
+	{ "add bf16", call_add, ZD_CODEC_BF16, 0, 0, 0, A16, 0 },	   { "add bf16 sums", call_add, ZD_CODEC_BF16, 1, 0, 0, A16, 0 },
+	{ "add fp16", call_add, ZD_CODEC_FP16, 0, 0, 0, F16, 0 },	   { "add fp16 sums", call_add, ZD_CODEC_FP16, 1, 0, 0, F16, 0 },
+	{ "add fp32", call_add, ZD_CODEC_FP32, 0, 0, 0, F32, 0 },	   { "add fp32 sums", call_add, ZD_CODEC_FP32, 1, 0, 0, F32, 0 },
+	{ "norm 1", call_norm, 0, 1, 0, 0, A16, 0 },		   { "norm 2", call_norm, 0, 1, 1, 0, A16, 0 },
+	{ "adamw bf16 1", call_adam, ZD_GRAD_BF16_1, 0, 0, 0, A16, 0 }, { "adam bf16 1", call_adam, ZD_GRAD_BF16_1, 0, 0, 1, A16, 0 },
+	{ "adamw bf16 2", call_adam, ZD_GRAD_BF16_2, 0, 1, 0, A16, 0 }, { "adam bf16 2", call_adam, ZD_GRAD_BF16_2, 0, 1, 1, A16, 0 },
+	{ "adamw fp32", call_adam, ZD_GRAD_FP32, 0, 0, 0, F32, 0 },   { "adam fp32", call_adam, ZD_GRAD_FP32, 0, 0, 1, F32, 0 },
+	{ "split bf16", call_split, ZD_CODEC_BF16, 0, 0, 0, A16, 0 }, { "split fp16", call_split, ZD_CODEC_FP16, 0, 0, 0, F16, 0 },
+	{ "split fp32", call_split, ZD_CODEC_FP32, 0, 0, 0, F32, 0 }, { "merge", call_merge, 0, 0, 0, 0, HI, 0 },
+	{ "widen 1", call_widen, 0, 0, 0, 0, A16, 0 },		   { "widen 2", call_widen, 0, 0, 1, 0, A16, 0 },
+	{ "norm 1 checked", call_norm, 0, 1, 0, 0, A16, 1 },
+	{ "norm 2 first checked", call_norm, 0, 1, 1, 0, A16, 1 },
+	{ "norm 2 second checked", call_norm, 0, 1, 1, 0, A16, 2 },
+	{ "adamw bf16 1 checked", call_adam, ZD_GRAD_BF16_1, 0, 0, 0, A16, 1 },
+	{ "adam bf16 2 checked", call_adam, ZD_GRAD_BF16_2, 0, 1, 1, A16, 1 },
+	{ "adamw fp32 checked", call_adam, ZD_GRAD_FP32, 0, 0, 0, F32, 1 },
 };
 
 static void compare(const char *variant, const struct op *op, size_t n, size_t offset, enum pattern pattern)

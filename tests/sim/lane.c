@@ -158,48 +158,6 @@ void sim_lane_crash(struct sim_lane *lane, int silent, int keep_percent, zd_time
 	sim_at(w, w->now + down, SIM_E_RESTART, lane, lane->life);
 }
 
-/* ---------------------------------------------------------------- kernels */
-
-static void widen(const struct zd_kernels *k, const struct zd_kernel_call *c)
-{
-	if (c->form == ZD_FORM_FP32)
-		memcpy(c->dst, c->a, (size_t)c->n * sizeof(float));
-	else
-		k->widen[c->form == ZD_FORM_BF16_2](c->dst, c->a, c->b, c->n);
-}
-
-static void adam(const struct zd_kernels *k, const struct zd_kernel_call *c)
-{
-	struct zd_adam_params params = {.lr = c->hyper.lr, .wd = c->hyper.weight_decay, .b1 = c->hyper.beta1, .b2 = c->hyper.beta2,
-					.eps = c->hyper.eps, .l2 = c->l2};
-	struct zd_adam_consts consts;
-
-	zd_adam_consts_init(&consts, &params, c->step, c->scale);
-	k->adam[c->form](c->hi, c->lo, c->m, c->v, c->a, c->b, c->n, &consts);
-}
-
-static void kernel(const struct zd_kernel_call *c, struct sim_kernel_result *out)
-{
-	static uint16_t thrown_away[ZD_EXTENT_ELEMS_MAX];
-	const struct zd_kernels *k = zd_kernels_scalar();
-	double *sums = c->want_sums ? out->sums : NULL;
-
-	memset(&out->r, 0, sizeof(out->r));
-	out->token = c->token;
-	out->has_sums = c->want_sums;
-	switch (c->op) {
-	case ZD_KERNEL_ACC_SET: k->acc_set[c->codec](c->dst, c->a, c->n, sums, &out->r); return;
-	case ZD_KERNEL_ACC_ADD: k->acc_add[c->codec](c->dst, c->a, c->n, sums, &out->r); return;
-	case ZD_KERNEL_NORM_1: k->norm_bf16_1(c->a, c->n, out->sums, &out->r); return;
-	case ZD_KERNEL_NORM_2: k->norm_bf16_2(c->a, c->b, c->n, out->sums, &out->r); return;
-	case ZD_KERNEL_ADAM: adam(k, c); return;
-	case ZD_KERNEL_SPLIT: k->split[c->codec](c->hi, c->lo, c->a, c->n, &out->r); return;
-	case ZD_KERNEL_SPLIT_HI: k->split[c->codec](c->hi, thrown_away, c->a, c->n, &out->r); return;
-	case ZD_KERNEL_MERGE: k->merge(c->dst, c->hi, c->lo, c->n); return;
-	case ZD_KERNEL_WIDEN: widen(k, c); return;
-	}
-}
-
 /* ---------------------------------------------------------------- actions */
 
 static struct sim_conn *find(struct sim_lane *lane, struct zd_conn_id id)
@@ -221,17 +179,18 @@ static void act_send(struct sim_lane *lane, const struct zd_action *a)
 
 static void act_kernel(struct sim_lane *lane, const struct zd_action *a)
 {
+	static struct zd_kernel_scratch scratch;
 	uint32_t at = lane->result_first + lane->result_count;
 
 	if (at == lane->result_cap) {
-		struct sim_kernel_result *old = lane->results;
+		struct zd_kernel_result *old = lane->results;
 
 		lane->result_cap *= 2;
 		lane->results = sim_alloc(lane->result_cap * sizeof(*old));
 		memcpy(lane->results, old, lane->result_cap / 2 * sizeof(*old));
 		free(old);
 	}
-	kernel(&a->u.kernel, &lane->results[at]);
+	zd_kernel_call(zd_kernels_scalar(), &a->u.kernel, &scratch, &lane->results[at]);
 	lane->result_count++;
 }
 
@@ -297,16 +256,13 @@ void sim_lane_feed(struct sim_lane *lane, struct zd_event *event)
 		return;
 	step(lane, event);
 	while (lane->result_count > 0) {
-		struct sim_kernel_result result = lane->results[lane->result_first];
-		struct zd_event done = {.type = ZD_EV_KERNEL};
+		struct zd_kernel_result result = lane->results[lane->result_first]; /* the next step may move them */
+		struct zd_event done;
 
 		lane->result_first++;
 		if (--lane->result_count == 0)
 			lane->result_first = 0;
-		done.u.kernel.token = result.token;
-		done.u.kernel.nonfinite = result.r.nonfinite;
-		done.u.kernel.first_nonfinite = result.r.first_nonfinite;
-		done.u.kernel.block_sums = result.has_sums ? result.sums : NULL;
+		zd_kernel_event(&result, &done);
 		step(lane, &done);
 	}
 	sim_check_lane(lane);

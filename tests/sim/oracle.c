@@ -380,7 +380,7 @@ static void next_version(struct sim_world *w, struct sim_candidate *c, const str
 		uint16_t **all = sim_alloc((v + 1) * sizeof(*all));
 
 		if (!w->config.units[u].frozen && w->config.spec.optimizer != ZD_OPT_NONE)
-			zd_kernels_scalar()->adam[ZD_GRAD_FP32](o->hi[u], o->lo[u], o->m[u], o->v[u], c->sums[u], NULL, n, &consts);
+			zd_kernels_scalar()->adam[ZD_GRAD_FP32](o->hi[u], o->lo[u], o->m[u], o->v[u], c->sums[u], NULL, n, &consts, NULL);
 		memcpy(all, o->weights[u], v * sizeof(*all));
 		free(o->weights[u]);
 		o->weights[u] = all;

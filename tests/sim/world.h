@@ -24,7 +24,7 @@
 #include "client/session.h"
 #include "proto/layout.h"
 #include "server/core/core.h"
-#include "server/kernel/kernel.h"
+#include "server/kernel/call.h"
 #include "tests/sim/rng.h"
 
 #define SIM_HOSTS_MAX 64u
@@ -165,13 +165,6 @@ struct sim_disk {
 	zd_time last_due;
 };
 
-struct sim_kernel_result {
-	uint64_t token;
-	struct zd_reduce_result r;
-	double sums[ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS];
-	uint8_t has_sums;
-};
-
 struct sim_lane {
 	struct sim_world *world;
 	uint32_t index, host, lane; /* of the job; of the host */
@@ -183,7 +176,7 @@ struct sim_lane {
 	zd_time tick_at;
 	uint8_t idle_due;
 	struct sim_disk disk;
-	struct sim_kernel_result *results;
+	struct zd_kernel_result *results;
 	uint32_t result_first, result_count, result_cap;
 
 	/* checks */

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "server/kernel/kernel.h"
+#include "server/kernel/call.h"
 
 #define LINKS 8		  /* slots of a session */
 #define CONNS 64	  /* slots of a core */
@@ -63,7 +63,7 @@ struct cw_world {
 	uint64_t random;
 	struct peer peer[CW_PEERS];
 	struct lane lane[CW_LANES];
-	double sums[EVENTS][ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS];
+	struct zd_kernel_result result[EVENTS];
 	size_t heap, heap_peak;
 };
 
@@ -118,48 +118,12 @@ static void drain(struct pipe *p)
 
 static void run_kernel(struct cw_world *w, struct lane *l, const struct zd_kernel_call *c)
 {
-	const struct zd_kernels *k = zd_kernels_select("");
+	static struct zd_kernel_scratch scratch;
 	uint32_t at = (l->first + l->count) % EVENTS;
-	double *sums = w->sums[at];
-	struct zd_reduce_result r = {0};
-	struct zd_adam_params params = {c->hyper.lr, c->hyper.weight_decay, c->hyper.beta1, c->hyper.beta2, c->hyper.eps, c->l2};
-	struct zd_adam_consts consts;
-	static uint16_t scratch[ZD_EXTENT_ELEMS_MAX];
 
-	switch (c->op) {
-	case ZD_KERNEL_ACC_SET:
-		k->acc_set[c->codec](c->dst, c->a, c->n, c->want_sums ? sums : NULL, &r);
-		break;
-	case ZD_KERNEL_ACC_ADD:
-		k->acc_add[c->codec](c->dst, c->a, c->n, c->want_sums ? sums : NULL, &r);
-		break;
-	case ZD_KERNEL_NORM_1:
-		k->norm_bf16_1(c->a, c->n, sums, &r);
-		break;
-	case ZD_KERNEL_NORM_2:
-		k->norm_bf16_2(c->a, c->b, c->n, sums, &r);
-		break;
-	case ZD_KERNEL_ADAM:
-		zd_adam_consts_init(&consts, &params, c->step, c->scale);
-		k->adam[c->form](c->hi, c->lo, c->m, c->v, c->a, c->b, c->n, &consts);
-		break;
-	case ZD_KERNEL_SPLIT:
-	case ZD_KERNEL_SPLIT_HI:
-		k->split[c->codec](c->hi, c->op == ZD_KERNEL_SPLIT ? c->lo : scratch, c->a, c->n, &r);
-		break;
-	case ZD_KERNEL_MERGE:
-		k->merge(c->dst, c->hi, c->lo, c->n);
-		break;
-	case ZD_KERNEL_WIDEN:
-		if (c->form == ZD_FORM_FP32)
-			memcpy(c->dst, c->a, c->n * sizeof(float));
-		else
-			k->widen[c->form == ZD_FORM_BF16_2](c->dst, c->a, c->b, c->n);
-		break;
-	}
 	assert_true(l->count < EVENTS);
-	l->event[at] = (struct zd_event){.type = ZD_EV_KERNEL, .u.kernel = {.token = c->token, .nonfinite = r.nonfinite,
-									   .first_nonfinite = r.first_nonfinite, .block_sums = sums}};
+	zd_kernel_call(zd_kernels_select(""), c, &scratch, &w->result[at]);
+	zd_kernel_event(&w->result[at], &l->event[at]);
 	l->count++;
 }
 

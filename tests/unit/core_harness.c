@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "proto/crc32c.h"
-#include "server/kernel/kernel.h"
+#include "server/kernel/call.h"
 
 const struct zd_hyper hz_hyper = {.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1, .loss_scale = 1};
 
@@ -173,37 +173,6 @@ static void take_send(struct hz *h, const struct zd_action *a)
 	c->lent_count++;
 }
 
-struct result {
-	struct zd_reduce_result r;
-	double sums[ZD_EXTENT_ELEMS_MAX / ZD_BLOCK_ELEMS];
-};
-
-static void run_kernel(struct hz *h, const struct zd_kernel_call *c, struct result *out)
-{
-	static uint16_t scratch[ZD_EXTENT_ELEMS_MAX];
-	const struct zd_kernels *k = zd_kernels_scalar();
-	struct zd_adam_params p = {c->hyper.lr, c->hyper.weight_decay, c->hyper.beta1, c->hyper.beta2, c->hyper.eps, c->l2};
-	struct zd_adam_consts consts;
-	double *sums = c->want_sums ? out->sums : NULL;
-
-	memset(out, 0, sizeof *out);
-	h->kernels[c->op]++;
-	switch (c->op) {
-	case ZD_KERNEL_ACC_SET: k->acc_set[c->codec](c->dst, c->a, c->n, sums, &out->r); break;
-	case ZD_KERNEL_ACC_ADD: k->acc_add[c->codec](c->dst, c->a, c->n, sums, &out->r); break;
-	case ZD_KERNEL_NORM_1: k->norm_bf16_1(c->a, c->n, out->sums, &out->r); break;
-	case ZD_KERNEL_NORM_2: k->norm_bf16_2(c->a, c->b, c->n, out->sums, &out->r); break;
-	case ZD_KERNEL_ADAM:
-		zd_adam_consts_init(&consts, &p, c->step, c->scale);
-		k->adam[c->form](c->hi, c->lo, c->m, c->v, c->a, c->b, c->n, &consts);
-		break;
-	case ZD_KERNEL_SPLIT: k->split[c->codec](c->hi, c->lo, c->a, c->n, &out->r); break;
-	case ZD_KERNEL_SPLIT_HI: k->split[c->codec](c->hi, scratch, c->a, c->n, &out->r); break;
-	case ZD_KERNEL_MERGE: k->merge(c->dst, c->hi, c->lo, c->n); break;
-	case ZD_KERNEL_WIDEN: k->widen[c->form](c->dst, c->a, c->b, c->n); break;
-	}
-}
-
 /* Bytes that were lent must be what they were when they were sent. */
 static void check_lent(struct hz *h)
 {
@@ -217,12 +186,12 @@ static void check_lent(struct hz *h)
 
 struct queue {
 	uint32_t head, count;
-	uint64_t token[512];
-	struct result result[512];
+	struct zd_kernel_result result[512];
 };
 
 static void carry_out(struct hz *h, struct queue *q)
 {
+	static struct zd_kernel_scratch scratch;
 	uint32_t kernels = 0, sends = 0;
 
 	for (uint32_t i = 0; i < h->actions->count; i++) {
@@ -236,8 +205,8 @@ static void carry_out(struct hz *h, struct queue *q)
 			break;
 		case ZD_ACT_CLOSE: h->conn[a->u.close.id.slot].closing = 1; break;
 		case ZD_ACT_KERNEL:
-			q->token[at] = a->u.kernel.token;
-			run_kernel(h, &a->u.kernel, &q->result[at]);
+			h->kernels[a->u.kernel.op]++;
+			zd_kernel_call(zd_kernels_scalar(), &a->u.kernel, &scratch, &q->result[at]);
 			q->count++;
 			kernels++;
 			break;
@@ -259,11 +228,8 @@ static int next_event(struct hz *h, struct queue *q, struct zd_event *ev)
 	memset(ev, 0, sizeof *ev);
 	ev->now = h->now;
 	if (q->count > 0) {
-		ev->type = ZD_EV_KERNEL;
-		ev->u.kernel.token = q->token[q->head];
-		ev->u.kernel.nonfinite = q->result[q->head].r.nonfinite;
-		ev->u.kernel.first_nonfinite = q->result[q->head].r.first_nonfinite;
-		ev->u.kernel.block_sums = q->result[q->head].sums;
+		zd_kernel_event(&q->result[q->head], ev);
+		ev->now = h->now;
 		q->head = (q->head + 1) % 512;
 		q->count--;
 		return 1;

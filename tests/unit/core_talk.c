@@ -356,5 +356,5 @@ void hz_model_step(struct hz *h, struct hz_model *m, const struct zd_hyper *hype
 	struct zd_adam_consts consts;
 
 	zd_adam_consts_init(&consts, &p, d->step, d->scale);
-	zd_kernels_scalar()->adam[ZD_GRAD_FP32](m->hi, m->lo, m->m, m->v, m->acc, NULL, m->n, &consts);
+	zd_kernels_scalar()->adam[ZD_GRAD_FP32](m->hi, m->lo, m->m, m->v, m->acc, NULL, m->n, &consts, NULL);
 }

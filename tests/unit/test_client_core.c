@@ -169,7 +169,7 @@ static struct zd_decision reference_step(struct reference *ref, const struct run
 	zd_adam_consts_init(&consts, &params, d.step, d.scale);
 	for (uint32_t u = 0; u < UNITS; u++)
 		if (!units[u].frozen)
-			k->adam[ZD_GRAD_FP32](ref->hi[u], ref->lo[u], ref->m[u], ref->v[u], ref->acc[u], NULL, units[u].numel, &consts);
+			k->adam[ZD_GRAD_FP32](ref->hi[u], ref->lo[u], ref->m[u], ref->v[u], ref->acc[u], NULL, units[u].numel, &consts, NULL);
 	return d;
 }
 

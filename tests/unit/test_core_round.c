@@ -585,6 +585,75 @@ static void half_a_push_of_an_old_ballot(void **state)
 	hz_free(h);
 }
 
+/* What the first kernel that reads a contribution finds damaged has not been counted: of two, the first (its checksum alone) and the second (with
+ * the norm), and an only one. */
+static void a_damaged_contribution(void **state)
+{
+	(void)state;
+	for (uint32_t world = 1; world <= 2; world++)
+		for (uint32_t bad = 0; bad < world; bad++) {
+			struct hz *h = up(world);
+			uint8_t frame[16384];
+			size_t n;
+
+			for (uint32_t r = 0; r < bad; r++)
+				hz_send_push(h, r, push(r, 0), values);
+			n = hz_encode_push(h, frame, sizeof frame, push(bad, 0), values);
+			frame[n - 1] ^= 0x40;
+			hz_bytes(h, bad, frame, n);
+			hz_error(h, bad, ZD_ERR_BAD_CHECKSUM, "checksum of PUSH does not match its bytes (head ", 1);
+			reconnect(h, bad);
+			assert_int_equal(hz_join(h, bad, (struct hz_who){.epoch = 1, .rank = bad, .world = world, .link = 1})->counted[0], 0);
+			for (uint32_t r = 0; r < world; r++)
+				for (uint32_t e = r < bad; e < 3; e++)
+					hz_send_push(h, r, push(r, e), values + e * 4096);
+			for (uint32_t r = 0; r < world; r++) {
+				hz_recv(h, r, ZD_MSG_PUSHED);
+				hz_send_commit(h, r, who(1, 0, r, world), 1, 1, hp);
+			}
+			hz_prepared(h, bad);
+			hz_free(h);
+		}
+}
+
+/* Both contributions of an extent become complete in one step: neither knows of the other yet, and the norm comes after both. */
+static void two_contributions_in_one_step(void **state)
+{
+	struct hz *h = up(2);
+	struct zd_record record;
+	uint32_t checks, norms;
+
+	(void)state;
+	hz_connect(h, 4, ZD_ROLE_READER);
+	hz_open(h, 4, 0);
+	h->hold_sent = 1;
+	hz_send_fetch(h, 4, 60, 0, 2 * 4096, LAST, 1, 1, 0);
+	hz_recv(h, 4, ZD_MSG_DATA);
+	hz_round(h, who(1, 0, 0, 2), 1, 1, hp); /* Adam of the last extent waits until the reader has its bytes */
+	for (uint32_t r = 0; r < 2; r++)
+		for (uint32_t e = 0; e < 2; e++)
+			hz_send_push(h, r, (struct hz_push){1, 0, 2, r, 0, 0, 1, e * 4096, 4096}, values);
+	checks = h->kernels[ZD_KERNEL_CHECK];
+	norms = h->kernels[ZD_KERNEL_NORM_2];
+	for (uint32_t r = 0; r < 2; r++) {
+		uint8_t frame[4096];
+		size_t n = hz_encode_push(h, frame, sizeof frame, (struct hz_push){1, 0, 2, r, 0, 0, 1, 2 * 4096, LAST}, values);
+
+		assert_int_equal(hz_feed(h, r, frame, n), n); /* read, and waiting for its place */
+		hz_nothing(h, r);
+	}
+	hz_sent(h, 4);
+	hz_recv(h, 0, ZD_MSG_PUSHED);
+	hz_recv(h, 1, ZD_MSG_PUSHED);
+	assert_int_equal(h->kernels[ZD_KERNEL_CHECK] - checks, 2);
+	assert_int_equal(h->kernels[ZD_KERNEL_NORM_2] - norms, 1);
+	for (uint32_t r = 0; r < 2; r++)
+		hz_send_commit(h, r, who(1, 0, r, 2), 2, 1, hp);
+	record = hz_prepared(h, 0);
+	assert_int_equal(record.round, 2);
+	hz_free(h);
+}
+
 /* I2: whatever an old worker says, the lane does not change. */
 static void old_ballots_change_nothing(void **state)
 {
@@ -687,6 +756,8 @@ int main(void)
 		cmocka_unit_test(lease_ends_nothing_prepared),
 		cmocka_unit_test(who_left_is_not_missed),
 		cmocka_unit_test(half_a_push_of_an_old_ballot),
+		cmocka_unit_test(a_damaged_contribution),
+		cmocka_unit_test(two_contributions_in_one_step),
 		cmocka_unit_test(old_ballots_change_nothing),
 		cmocka_unit_test(a_failing_store_stops_the_job),
 		cmocka_unit_test(drain),

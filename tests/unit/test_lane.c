@@ -77,7 +77,7 @@ static void reference(const uint32_t *patterns, const double *scales, uint32_t *
 		for (i = 0; i < RAW_JOB_NUMEL; i++)
 			grad[i] = raw_job_grad(patterns[round - 1], i);
 		zd_adam_consts_init(&consts, &params, round, scales[round - 1]);
-		k->adam[ZD_GRAD_BF16_1](hi, lo, m, v, grad, NULL, RAW_JOB_NUMEL, &consts);
+		k->adam[ZD_GRAD_BF16_1](hi, lo, m, v, grad, NULL, RAW_JOB_NUMEL, &consts, NULL);
 		sums[round - 1] = zd_crc32c(0, hi, RAW_JOB_NUMEL * 2);
 	}
 	free(hi);

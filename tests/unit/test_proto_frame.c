@@ -22,6 +22,7 @@ struct peer {
 	const struct zd_vector *expected[CROWD_MAX];
 	size_t expected_count, heads, frames;
 	uint8_t *place;
+	int own_check; /* leave their checksums to the owner */
 	int skip; /* throw payloads away */
 	uint8_t sink[100], head_mem[ZD_HEAD_OPEN_MAX];
 };
@@ -61,7 +62,7 @@ static void on_head(struct peer *p)
 		zd_reader_skip(&p->reader);
 	} else {
 		p->place = malloc(h->payload_len);
-		zd_reader_payload(&p->reader, p->place);
+		(p->own_check ? zd_reader_payload_unchecked : zd_reader_payload)(&p->reader, p->place);
 	}
 }
 
@@ -293,9 +294,10 @@ static void test_skip_in_the_middle(void **state)
 	while (v->type != ZD_MSG_PUSH)
 		v++;
 	head_end = zd_wire_size(v->msg);
-	for (size_t cut = head_end; cut < head_end + v->payload_len; cut += 512) {
+	for (size_t cut = head_end, turn = 0; cut < head_end + v->payload_len; cut += 256, turn++) {
 		frame = frame_of(v, 0, &size);
 		peer_init(p, ZD_SIDE_CLIENT);
+		p->own_check = turn & 1;
 		expect(p, v);
 		expect(p, v);
 		assert_int_equal(feed(p, frame, cut), 0);
@@ -433,6 +435,51 @@ static void test_payload_checksum_can_be_agreed_away(void **state)
 	free(p);
 }
 
+/* The owner checks: damage is his to find, and the frame after it is read as ever.  What is skipped after all has no owner any more. */
+static void test_payload_checksum_of_the_owner(void **state)
+{
+	size_t count, size;
+	const struct zd_vector *v = zd_vectors(&count);
+	struct peer *p = malloc(sizeof(*p));
+	uint8_t *frame;
+
+	(void)state;
+	while (v->type != ZD_MSG_PUSH)
+		v++;
+	for (int skip = 0; skip < 2; skip++) {
+		frame = frame_of(v, 0, &size);
+		frame[zd_wire_size(v->msg) + 3] ^= 1;
+		peer_init(p, ZD_SIDE_CLIENT);
+		p->own_check = 1;
+		expect(p, v);
+		expect(p, v);
+		assert_int_equal(feed(p, frame, size - 5), 0);
+		p->place[3] ^= 1; /* on_frame looks at every byte */
+		if (skip) {
+			p->place[3] ^= 1;
+			zd_reader_skip(&p->reader);
+			free(p->place);
+			p->place = NULL;
+			p->skip = 1;
+		}
+		assert_int_equal(feed(p, frame + size - 5, 5), skip ? -ZD_ERR_BAD_CHECKSUM : 0);
+		assert_int_equal(p->frames, !skip);
+		free(frame);
+	}
+	peer_init(p, ZD_SIDE_CLIENT);
+	expect(p, v);
+	expect(p, v);
+	for (uint32_t i = 0; i < 2; i++) { /* what was agreed for one payload does not hold for the next */
+		frame = frame_of(v, i, &size);
+		frame[size - 1] ^= (uint8_t)i;
+		p->own_check = i == 0;
+		assert_int_equal(feed(p, frame, size), i == 0 ? 0 : -ZD_ERR_BAD_CHECKSUM);
+		free(frame);
+	}
+	free(p->place);
+	free(p);
+}
+
 /* Heads around the size of the landing: what fits stays there, what does not needs memory of its own. */
 static void test_long_heads(void **state)
 {
@@ -554,6 +601,7 @@ int main(void)
 		cmocka_unit_test(test_bad_headers),
 		cmocka_unit_test(test_every_byte_is_covered),
 		cmocka_unit_test(test_payload_checksum_can_be_agreed_away),
+		cmocka_unit_test(test_payload_checksum_of_the_owner),
 		cmocka_unit_test(test_long_heads),
 	};
 
