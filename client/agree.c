@@ -407,6 +407,7 @@ void zd_cagree_joined(struct zd_session *s, struct zd_link *l, const Zd__Pb__Joi
 	if (note_info(s, l, m) < 0)
 		return;
 	l->credit = m->credit;
+	l->absent = l->behind = 0; /* of another attempt, or connection */
 	zd_cpush_joined(s, l);
 	if (s->phase == ZD_PH_ROUND)
 		resume(s, l, m);
@@ -562,6 +563,7 @@ void zd_cagree_counted(struct zd_session *s, struct zd_link *l)
 		return;
 	l->ls = ZD_LS_COMMIT;
 	l->todo |= ZD_TODO_COMMIT;
+	l->behind = 0; /* as of while this rank computed: others have gone on since */
 }
 
 /* All units must have been pushed for every micro-batch: the lanes would say so too, but only some ranks and minutes later. */
@@ -627,16 +629,18 @@ static void explain_lane(const struct zd_session *s, const struct zd_link *l, ch
 		snprintf(out, size, "%s", why);
 		return;
 	}
+	zd_cwaits_explain(l, l->ls == ZD_LS_COMMIT ? ~(1ull << s->config.rank) : 0, why, sizeof(why));
 	switch (l->ls) {
 	case ZD_LS_JOIN:
 		snprintf(out, size, "%s has not answered JOIN", name);
 		return;
 	case ZD_LS_PUSH:
-		snprintf(out, size, "%s has not counted %u pushes of rank %u", name, l->open_pushes, s->config.rank);
+		snprintf(out, size, "%s has not counted %u pushes of rank %u%s%s", name, l->open_pushes, s->config.rank, why[0] ? "; " : "", why);
 		return;
 	case ZD_LS_COMMIT:
-		snprintf(out, size, "%s has not prepared round %llu: of %u ranks one has not joined, not pushed everything, or not called zerod_step", name,
-			 (unsigned long long)s->round, s->config.world);
+		if (!why[0])
+			snprintf(why, sizeof(why), "one has not joined, not pushed everything, or not called zerod_step");
+		snprintf(out, size, "%s has not prepared round %llu: of %u ranks, %s", name, (unsigned long long)s->round, s->config.world, why);
 		return;
 	case ZD_LS_APPLY:
 	case ZD_LS_FINISH:

@@ -349,15 +349,18 @@ void zd_cfetch_explain(const struct zd_session *s, const struct zd_fetch *f, cha
 {
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		const struct zd_part *p = &f->part[i];
-		char name[320], why[420];
+		char name[320], absent[200], why[420];
 
 		if (p->done)
 			continue;
 		zd_clink_name(s, s->lanes[i], name, sizeof(name));
+		zd_cwaits_explain(s->lanes[i], 0, absent, sizeof(absent));
 		if (s->lanes[i]->state != ZD_LINK_OPEN)
 			zd_clink_explain(s, s->lanes[i], why, sizeof(why));
+		else if (s->sealed)
+			snprintf(why, sizeof(why), "the lane is silent");
 		else
-			snprintf(why, sizeof(why), "%s", s->sealed ? "the lane is silent" : "are its initial weights sealed (zerod_load of every unit, then zerod_seal)?");
+			snprintf(why, sizeof(why), "are its initial weights sealed (zerod_load of every unit, then zerod_seal)?%s%s", absent[0] ? " " : "", absent);
 		snprintf(out, size, "%s has %llu elements to send: %s", name, (unsigned long long)(p->end - p->next), why);
 		return;
 	}

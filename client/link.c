@@ -360,6 +360,7 @@ static void take_message(struct zd_session *s, struct zd_link *l, uint16_t type,
 		take_error(s, l, (const Zd__Pb__Error *)msg, stream);
 		return;
 	case ZD_MSG_PONG:
+		zd_cwaits_pong(l, (const Zd__Pb__Pong *)msg);
 		zd_cpush_pong(s, l, (const Zd__Pb__Pong *)msg);
 		return;
 	default:

@@ -283,23 +283,26 @@ void zd_cpush_settle(struct zd_session *s)
 
 static void push_timeout_text(const struct zd_session *s, const struct zd_req *r, char *out, size_t size)
 {
+	const uint64_t own = 1ull << s->config.rank;
+
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		const struct zd_link *l = s->lanes[i];
 		uint32_t extents = r->kind == ZD_SE_REQ_LOAD ? grains_of(s, l, r->unit) : extents_of(s, l, r->unit);
 		uint64_t base = (uint64_t)r->micro * extents, done = l->loaded[r->unit];
-		char name[320], why[420] = "";
+		char name[320], missing[300], why[420] = "";
 
 		if (r->kind == ZD_SE_REQ_PUSH)
 			done = l->counted[r->unit] > base ? l->counted[r->unit] - base : 0;
 		if (done >= extents)
 			continue;
 		zd_clink_name(s, l, name, sizeof(name));
+		zd_cwaits_explain(l, r->micro ? ~own : own - 1, missing, sizeof(missing)); /* contributions are added by micro-batch, then rank */
 		if (l->state != ZD_LINK_OPEN)
 			zd_clink_explain(s, l, why, sizeof(why));
 		else if (r->kind == ZD_SE_REQ_PUSH && !s->sealed)
 			snprintf(why, sizeof(why), "whether the job is sealed is not known yet");
 		else if (r->kind == ZD_SE_REQ_PUSH && needs_credit(s) && l->windows_sent >= l->credit + l->windows_freed)
-			snprintf(why, sizeof(why), "its receive windows are full: a lower rank or micro-batch is missing");
+			snprintf(why, sizeof(why), "its receive windows are full: %s", missing[0] ? missing : "a lower rank or micro-batch is missing");
 		snprintf(out, size, "%s has %llu of %u %s%s%s", name, (unsigned long long)done, extents, r->kind == ZD_SE_REQ_LOAD ? "grains" : "extents",
 			 why[0] ? "; " : "", why);
 		return;

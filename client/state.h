@@ -178,6 +178,7 @@ struct zd_link {
 	struct zd_lane_info info;
 	struct zd_decision apply;
 	uint8_t seal_sent;
+	uint64_t absent, behind; /* ranks as bits: of the last PONG, see waits.c */
 	uint64_t asked; /* pushes up to this number: whether the lane is sealed was asked on this connection */
 
 	struct zd_lend lends[ZD_LENDS_MAX];
@@ -349,6 +350,12 @@ void zd_cagree_counted(struct zd_session *s, struct zd_link *l);
 void zd_cagree_redo(struct zd_session *s, uint32_t attempt);
 void zd_cagree_explain(const struct zd_session *s, char *out, size_t size); /* what the step or the connect waits for */
 void zd_cagree_pb(struct zd_ballot b, Zd__Pb__Ballot *out);
+
+/* ---------------------------------------------------------------- waits.c: which ranks a lane waits for */
+
+void zd_cwaits_pong(struct zd_link *l, const Zd__Pb__Pong *m);
+/* Ranks that are absent, and those of the set `of` that are behind; "" if none is known. */
+void zd_cwaits_explain(const struct zd_link *l, uint64_t of, char *out, size_t size);
 
 /* ---------------------------------------------------------------- push.c: PUSH, LOAD, SEAL */
 

@@ -24,7 +24,10 @@ static const struct bound {
 	{&zd__pb__joined__descriptor, 7, ZD_UNITS_MAX},	     /* counted */
 	{&zd__pb__commit__descriptor, 6, ZD_UNITS_MAX},	     /* counts */
 	{&zd__pb__aborted__descriptor, 5, ZD_WORLD_MAX},     /* missing */
+	{&zd__pb__pong__descriptor, 3, ZD_WORLD_MAX},	     /* absent */
+	{&zd__pb__pong__descriptor, 4, ZD_WORLD_MAX},	     /* behind */
 	{&zd__pb__status_reply__descriptor, 14, ZD_JOBS_MAX}, /* jobs */
+	{&zd__pb__show_reply__descriptor, 3, ZD_WORLD_MAX},  /* workers */
 	{&zd__pb__aborted__descriptor, 4, ZD_TEXT_MAX},	     /* text */
 	{&zd__pb__error__descriptor, 2, ZD_TEXT_MAX},	     /* text */
 	{&zd__pb__record__descriptor, 6, ZD_NORMACC_BYTES},  /* norm */

@@ -137,6 +137,12 @@ static int job_status(const struct check *c, const Zd__Pb__JobStatus *m)
 	return 0;
 }
 
+static int worker(const struct check *c, const Zd__Pb__Worker *m)
+{
+	IN(rank, 0, ZD_WORLD_MAX - 1);
+	return 0;
+}
+
 static int check_hello(const struct check *c, const Zd__Pb__Hello *m)
 {
 	AT_LEAST(version, 1);
@@ -293,6 +299,15 @@ static int check_aborted(const struct check *c, const Zd__Pb__Aborted *m)
 	return 0;
 }
 
+static int check_pong(const struct check *c, const Zd__Pb__Pong *m)
+{
+	for (size_t i = 0; i < m->n_absent; i++)
+		IN(absent[i], 0, ZD_WORLD_MAX - 1);
+	for (size_t i = 0; i < m->n_behind; i++)
+		IN(behind[i], 0, ZD_WORLD_MAX - 1);
+	return 0;
+}
+
 static int check_error(const struct check *c, const Zd__Pb__Error *m)
 {
 	AT_LEAST(code, 1);
@@ -321,6 +336,8 @@ static int check_show(const struct check *c, const Zd__Pb__Show *m)
 static int check_show_reply(const struct check *c, const Zd__Pb__ShowReply *m)
 {
 	ZD_TRY(job_spec(c, m->spec));
+	for (size_t i = 0; i < m->n_workers; i++)
+		ZD_TRY(worker(c, m->workers[i]));
 	return job_status(c, m->status);
 }
 
@@ -348,7 +365,6 @@ ANYTHING(Opened, opened)
 ANYTHING(Seal, seal)
 ANYTHING(Sealed, sealed)
 ANYTHING(Ping, ping)
-ANYTHING(Pong, pong)
 ANYTHING(Status, status)
 
 int zd_validate(uint16_t type, const ProtobufCMessage *msg, char *text, size_t text_size)

@@ -134,10 +134,27 @@ static const struct zd_table_column unit_columns[] = {
 	{"frozen", "FROZEN", ZD_KIND_BOOL},
 };
 
+/* A rank as all lanes together have it. */
+struct rank_row {
+	uint32_t joined, committed; /* lanes */
+	uint64_t silent_ms;	    /* on the lane that has heard it least lately */
+	int heard;
+};
+
+static const struct zd_table_column rank_columns[] = {
+	{"rank", "RANK", ZD_KIND_COUNT},
+	{"joined_lanes", "JOINED LANES", ZD_KIND_COUNT},
+	{"committed_lanes", "COMMITTED LANES", ZD_KIND_COUNT},
+	{"silent_seconds", "SILENT FOR", ZD_KIND_SECONDS},
+};
+
 struct show {
 	const char *name;
 	struct zd_report *report;
 	int found;
+	uint64_t epoch; /* of the ranks: the highest that a lane has */
+	uint32_t world;
+	struct rank_row rank[ZD_WORLD_MAX];
 };
 
 static const char *optimizer_name(uint32_t o)
@@ -160,6 +177,35 @@ static void show_spec(struct zd_report *report, const Zd__Pb__JobSpec *spec)
 	}
 }
 
+static void add_ranks(struct show *show, const Zd__Pb__ShowReply *reply)
+{
+	if (reply->status->epoch < show->epoch)
+		return;
+	if (reply->status->epoch > show->epoch)
+		memset(show->rank, 0, sizeof show->rank);
+	show->epoch = reply->status->epoch;
+	show->world = reply->status->world;
+	for (size_t i = 0; i < reply->n_workers; i++) {
+		const Zd__Pb__Worker *w = reply->workers[i];
+		struct rank_row *r = &show->rank[w->rank];
+		r->joined += w->joined != 0;
+		r->committed += w->committed != 0;
+		r->heard |= w->has_heard_ms != 0;
+		r->silent_ms = w->has_heard_ms && w->heard_ms > r->silent_ms ? w->heard_ms : r->silent_ms;
+	}
+}
+
+static void show_ranks(struct show *show)
+{
+	zd_report_table(show->report, "ranks", "", rank_columns, sizeof rank_columns / sizeof rank_columns[0]);
+	for (uint32_t i = 0; i < show->world; i++) {
+		const struct rank_row *r = &show->rank[i];
+		struct zd_cell cells[] = {ZD_INTEGER(i), ZD_INTEGER(r->joined), ZD_INTEGER(r->committed),
+					  r->heard ? ZD_REAL((double)r->silent_ms / 1e3) : ZD_NONE};
+		zd_report_row(show->report, cells);
+	}
+}
+
 static int show_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 {
 	struct show *show = arg;
@@ -167,8 +213,6 @@ static int show_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 	const ProtobufCMessage *answer;
 	uint32_t code = 0;
 	char name[ZD_NAME_MAX + 1];
-	if (show->found)
-		return 0;
 	snprintf(name, sizeof name, "%.63s", show->name);
 	ask.name = name;
 	int rc = zd_admin_ask(a, ZD_MSG_SHOW, &ask.base, ZD_MSG_SHOW_REPLY, &answer, &code);
@@ -178,8 +222,10 @@ static int show_lane(struct zd_ctl *ctl, struct zd_admin *a, void *arg)
 		fprintf(ctl->err, "zeroctl: %s\n", a->detail);
 		return rc;
 	}
+	if (!show->found)
+		show_spec(show->report, ((const Zd__Pb__ShowReply *)answer)->spec);
 	show->found = 1;
-	show_spec(show->report, ((const Zd__Pb__ShowReply *)answer)->spec);
+	add_ranks(show, (const Zd__Pb__ShowReply *)answer);
 	return 0;
 }
 
@@ -203,6 +249,7 @@ static int job_show(struct zd_ctl *ctl, const char *name)
 	}
 	zd_report_table(show.report, "jobs", "", list_columns, sizeof list_columns / sizeof list_columns[0]);
 	list_row(show.report, &rows.row[0]);
+	show_ranks(&show);
 	return zd_ctl_finish(ctl, show.report);
 }
 

@@ -75,11 +75,24 @@ static struct zd_job *named(struct zd_core *core, struct zd_conn *c, const char 
 	return j;
 }
 
+static void worker(const struct zd_core *core, const struct zd_job *j, uint32_t rank, Zd__Pb__Worker *m)
+{
+	const struct zd_worker *w = &j->worker[rank];
+
+	zd__pb__worker__init(m);
+	m->rank = rank;
+	m->joined = w->joined;
+	m->committed = w->committed;
+	m->has_heard_ms = w->known;
+	m->heard_ms = w->known ? (core->now - w->seen) / 1000000u : 0;
+}
+
 void zd_admin_show(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Show *m)
 {
 	Zd__Pb__ShowReply reply = ZD__PB__SHOW_REPLY__INIT;
 	Zd__Pb__JobSpec spec;
 	Zd__Pb__JobStatus status;
+	Zd__Pb__Worker workers[ZD_WORLD_MAX], *ptrs[ZD_WORLD_MAX];
 	struct zd_job *j = named(core, c, m->name);
 
 	if (!j)
@@ -88,6 +101,12 @@ void zd_admin_show(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Show *
 	job_status(j, &status);
 	reply.spec = &spec;
 	reply.status = &status;
+	reply.workers = ptrs;
+	for (uint32_t r = 0; r < j->world; r++) {
+		worker(core, j, r, &workers[r]);
+		ptrs[r] = &workers[r];
+	}
+	reply.n_workers = j->world;
 	zd_emit(core, c, ZD_MSG_SHOW_REPLY, c->reader.header.stream, &reply.base);
 }
 

@@ -95,9 +95,6 @@ static int head_fits(struct zd_core *core, struct zd_conn *c)
 
 static void dispatch(struct zd_core *core, struct zd_conn *c, uint16_t type, const ProtobufCMessage *m)
 {
-	Zd__Pb__Pong pong = ZD__PB__PONG__INIT;
-	const struct zd_job *j = zd_job_of(core, c);
-
 	switch (type) {
 	case ZD_MSG_OPEN: zd_session_open(core, c, (const Zd__Pb__Open *)m); break;
 	case ZD_MSG_JOIN: zd_join_request(core, c, (const Zd__Pb__Join *)m); break;
@@ -108,12 +105,7 @@ static void dispatch(struct zd_core *core, struct zd_conn *c, uint16_t type, con
 	case ZD_MSG_COMMIT: zd_round_commit(core, c, (const Zd__Pb__Commit *)m); break;
 	case ZD_MSG_APPLY: zd_round_apply(core, c, (const Zd__Pb__Apply *)m); break;
 	case ZD_MSG_DISCARD: zd_round_discard(core, c, (const Zd__Pb__Discard *)m); break;
-	case ZD_MSG_PING:
-		pong.token = ((const Zd__Pb__Ping *)m)->token;
-		pong.has_sealed = j != NULL;
-		pong.sealed = j && j->sealed;
-		zd_emit(core, c, ZD_MSG_PONG, c->reader.header.stream, &pong.base);
-		break;
+	case ZD_MSG_PING: zd_join_ping(core, c, (const Zd__Pb__Ping *)m); break;
 	case ZD_MSG_STATUS: zd_admin_status(core, c); break;
 	case ZD_MSG_SHOW: zd_admin_show(core, c, (const Zd__Pb__Show *)m); break;
 	case ZD_MSG_DROP: zd_admin_drop(core, c, (const Zd__Pb__Drop *)m); break;

@@ -88,15 +88,45 @@ static const char *expected_unit(const struct zd_job *j, uint32_t rank)
 }
 
 /* Silence that the lane itself causes, by not reading on, is nobody's death. */
+static int is_held(const struct zd_conn *c)
+{
+	return c && !c->closing && c->hold != ZD_HOLD_NO;
+}
+
 static void renew_held(struct zd_core *core, struct zd_job *j)
 {
 	for (uint32_t n = j->joined; n > 0 && zd_lease_deadline(j) <= core->now; n--) {
 		struct zd_conn *c = zd_core_conn(core, j->worker[j->oldest - 1].conn);
 
-		if (!c || c->closing || c->hold == ZD_HOLD_NO)
+		if (!is_held(c))
 			return;
 		zd_lease_renew(core, c);
 	}
+}
+
+static int is_absent(struct zd_core *core, const struct zd_job *j, const struct zd_worker *w)
+{
+	return !w->joined || (w->seen + ZD_MS(j->spec.lease_ms) <= core->now && !is_held(zd_core_conn(core, w->conn)));
+}
+
+void zd_join_ping(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Ping *m)
+{
+	const struct zd_job *j = zd_job_of(core, c);
+	Zd__Pb__Pong pong = ZD__PB__PONG__INIT;
+	uint32_t absent[ZD_WORLD_MAX], behind[ZD_WORLD_MAX];
+
+	pong.token = m->token;
+	pong.has_sealed = j != NULL;
+	pong.sealed = j && j->sealed;
+	pong.absent = absent;
+	pong.behind = behind;
+	for (uint32_t r = 0; c->joined && r < j->world; r++) {
+		if (is_absent(core, j, &j->worker[r]))
+			absent[pong.n_absent++] = r;
+		else if (!j->worker[r].committed && (j->state == ZD_ROUND_EMPTY || j->state == ZD_ROUND_COLLECTING))
+			behind[pong.n_behind++] = r;
+	}
+	zd_emit(core, c, ZD_MSG_PONG, c->reader.header.stream, &pong.base);
 }
 
 static zd_time later(const struct zd_core *core, zd_time at, zd_time by)

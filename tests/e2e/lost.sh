@@ -37,6 +37,15 @@ for k in 1 2 3 5 8; do
 	done
 done
 
+daemon alone
+for rank in 0 1; do
+	job=alone$rank
+	expect "rank $((1 - rank)) is not started: rank $rank names it" 75 "rank $((1 - rank)) is not here \(never joined" \
+		timeout -s KILL 40 "$bin/zerod-lm" train "${small[@]}" --endpoints "127.0.0.1:$port_alone" --job "$job" --world 2 --rank "$rank" --steps 2 \
+		--lease 1 --timeout 4
+	expect "and so does zeroctl" 0 "^ *$((1 - rank)) +0 +0 +-" "$bin/zeroctl" --endpoints "127.0.0.1:$port_alone" job show "$job"
+done
+
 daemon back
 start "$port_back" back --steps 100000 --timeout 20
 read -r line <&"$watch"

@@ -26,6 +26,8 @@ equal "job list has both jobs" "['alpha', 'beta']" "$(ctl -o json job list | jso
 equal "each has made its steps" "[3, 3]" "$(ctl -o json job list | json '[j["step"] for j in d["tables"]["jobs"]]')"
 equal "job show names the optimizer" "adam" "$(ctl -o json job show beta | json 'd["inputs"]["optimizer"]')"
 equal "job show lists the units" "['embed', 'block.0', 'head']" "$(ctl -o json job show beta | json '[u["name"] for u in d["tables"]["units"]]')"
+equal "and the ranks" "[(0, 3, 0, True)]" "$(ctl -o json job show beta |
+	json '[(r["rank"], r["joined_lanes"], r["committed_lanes"], r["silent_seconds"] is not None) for r in d["tables"]["ranks"]]')"
 expect "a table for people has a heading" 0 '^ *JOB +STATE' ctl job list
 check "no colour and no progress off a terminal" bash -c "! '$bin/zeroctl' --endpoints $endpoints job list | grep -q \$'\\e'"
 expect "csv has a header line" 0 '^(table,)?.*name,state,step' ctl -o csv job list

@@ -386,6 +386,7 @@ static void say_small(struct play *p, uint16_t type, uint64_t stream)
 	struct zd_session_view v = view(p);
 	Zd__Pb__Ballot b, name;
 	struct pb_record r;
+	uint32_t rank;
 
 	switch (type) {
 	case ZD_MSG_WELCOME:
@@ -432,6 +433,9 @@ static void say_small(struct play *p, uint16_t type, uint64_t stream)
 		pong.token = number(p, 1); /* which answers for the pushes so far, or for none */
 		pong.has_sealed = 1;
 		pong.sealed = (number32(p, 1) & 1) != 0;
+		rank = (uint32_t)(pong.token % ZD_WORLD_MAX); /* no byte of its own: older inputs mean what they meant */
+		pong.n_absent = pong.n_behind = pong.token & 1;
+		pong.absent = pong.behind = &rank;
 		say(p, ZD_MSG_PONG, stream, &pong.base, 0);
 	}
 }

@@ -56,6 +56,11 @@ PART(JobStatus, job_status, job_large, .name = (char *)TEXT63, .lane_index = ZD_
      .params = UINT64_MAX, .trainable = UINT64_MAX, .bytes = UINT64_MAX, .decided = UINT64_MAX, .step = UINT64_MAX,
      .state = UINT32_MAX, .sealed = 1, .epoch = UINT64_MAX, .attempt = UINT32_MAX, .world = ZD_WORLD_MAX, .joined = ZD_WORLD_MAX,
      .pushed_bytes = UINT64_MAX, .fetched_bytes = UINT64_MAX, .norm = 1e300, .skipped = UINT64_MAX, .timeline = UINT64_MAX);
+PART(Worker, worker, first_worker, .rank = 0, .joined = 1, .committed = 1, .has_heard_ms = 1, .heard_ms = 250);
+PART(Worker, worker, second_worker, .rank = 1);
+static Zd__Pb__Worker *two_workers[] = {&first_worker, &second_worker};
+static Zd__Pb__Worker worker_messages[ZD_WORLD_MAX];
+static Zd__Pb__Worker *many_workers[ZD_WORLD_MAX];
 static Zd__Pb__JobStatus *one_job[] = {&job};
 static Zd__Pb__JobStatus *many_jobs[ZD_JOBS_MAX];
 
@@ -98,14 +103,14 @@ static const struct zd_vector table[] = {
 	V("aborted", ABORTED, 0, Aborted, aborted, .ballot = &ballot, .ended = &little, .code = ZD_ERR_LEASE,
 	  .text = (char *)"rank 1 was last heard of 10000 ms ago", .n_missing = 1, .missing = missing),
 	V("ping", PING, 0, Ping, ping, .token = 0),
-	V("pong", PONG, 0, Pong, pong, .token = 12345678901234567890u),
+	V("pong", PONG, 0, Pong, pong, .token = 12345678901234567890u, .n_absent = 2, .absent = missing, .n_behind = 1, .behind = missing + 2),
 	V("error", ERROR, 0, Error, error, .code = ZD_ERR_NO_UNIT, .text = (char *)"unit 9, this job has 2", .job = (char *)"demo",
 	  .has_rank = 1, .rank = 1),
 	V("status", STATUS, 0, Status, status),
 	V("status-reply", STATUS_REPLY, 0, StatusReply, status_reply, .daemon = (char *)"zerod-0", .kernels = (char *)"avx2",
 	  .slab_bytes = 1 << 30, .n_jobs = 1, .jobs = one_job),
 	V("show", SHOW, 0, Show, show, .name = (char *)"demo"),
-	V("show-reply", SHOW_REPLY, 0, ShowReply, show_reply, .spec = &spec, .status = &job),
+	V("show-reply", SHOW_REPLY, 0, ShowReply, show_reply, .spec = &spec, .status = &job, .n_workers = 2, .workers = two_workers),
 	V("drop", DROP, 0, Drop, drop, .name = (char *)"demo"),
 	V("dropped", DROPPED, 0, Dropped, dropped, .name = (char *)"demo", .bytes = 1986432),
 #define SMALL_COUNT 35
@@ -147,7 +152,8 @@ static const struct zd_vector table[] = {
 	V("aborted-large", ABORTED, 0, Aborted, aborted, .ballot = &largest, .ended = &largest, .code = UINT32_MAX, .text = long_text,
 	  .n_missing = ZD_WORLD_MAX, .missing = missing),
 	V("ping-large", PING, 0, Ping, ping, .token = UINT64_MAX),
-	V("pong-large", PONG, 0, Pong, pong, .token = UINT64_MAX, .has_sealed = 1, .sealed = 1),
+	V("pong-large", PONG, 0, Pong, pong, .token = UINT64_MAX, .has_sealed = 1, .sealed = 1, .n_absent = ZD_WORLD_MAX,
+	  .absent = missing, .n_behind = ZD_WORLD_MAX, .behind = missing),
 	V("error-large", ERROR, 0, Error, error, .code = UINT32_MAX, .text = long_text, .job = (char *)TEXT63, .unit = (char *)TEXT63,
 	  .has_step = 1, .step = UINT64_MAX, .has_rank = 1, .rank = UINT32_MAX),
 	V("status-reply-large", STATUS_REPLY, 0, StatusReply, status_reply, .daemon = (char *)TEXT63, .lane = ZD_LANES_MAX - 1,
@@ -155,7 +161,8 @@ static const struct zd_vector table[] = {
 	  .kernels = (char *)TEXT63, .draining = 1, .frames_in = UINT64_MAX, .frames_out = UINT64_MAX, .bytes_in = UINT64_MAX,
 	  .bytes_out = UINT64_MAX, .errors = UINT64_MAX, .n_jobs = ZD_JOBS_MAX, .jobs = many_jobs),
 	V("show-large", SHOW, 0, Show, show, .name = (char *)TEXT63),
-	V("show-reply-large", SHOW_REPLY, 0, ShowReply, show_reply, .spec = &spec_large, .status = &job_large),
+	V("show-reply-large", SHOW_REPLY, 0, ShowReply, show_reply, .spec = &spec_large, .status = &job_large, .n_workers = ZD_WORLD_MAX,
+	  .workers = many_workers),
 	V("drop-large", DROP, 0, Drop, drop, .name = (char *)TEXT63),
 	V("dropped-large", DROPPED, 0, Dropped, dropped, .name = (char *)TEXT63, .bytes = UINT64_MAX),
 };
@@ -168,8 +175,15 @@ static void build(void)
 	memset(long_text, 'x', ZD_TEXT_MAX);
 	for (uint32_t i = 0; i < ZD_JOBS_MAX; i++)
 		many_jobs[i] = &job_large;
-	for (uint32_t i = 0; i < ZD_WORLD_MAX; i++)
+	for (uint32_t i = 0; i < ZD_WORLD_MAX; i++) {
 		missing[i] = ZD_WORLD_MAX - 1 - i;
+		zd__pb__worker__init(&worker_messages[i]);
+		worker_messages[i].rank = i;
+		worker_messages[i].joined = worker_messages[i].committed = 1;
+		worker_messages[i].has_heard_ms = 1;
+		worker_messages[i].heard_ms = UINT64_MAX;
+		many_workers[i] = &worker_messages[i];
+	}
 	for (uint32_t i = 0; i < ZD_UNITS_MAX; i++) {
 		counted[i] = ZD_NUMEL_MAX / ZD_BLOCK_ELEMS * ZD_MICRO_MAX - i;
 		counts[i] = ZD_MICRO_MAX - i;

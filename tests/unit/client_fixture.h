@@ -24,10 +24,10 @@ static uint16_t grad[81920];
 
 static const struct zd_ballot own = {2, 0};
 
-static inline struct cs *begin(uint32_t world)
+static inline struct cs *begin_as(uint32_t rank, uint32_t world)
 {
 	struct cs *c = malloc(sizeof(*c));
-	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = 0, .world = world, .epoch = 2, .prefetch = 1};
+	struct cs_options o = {.spec = &spec, .daemons = 1, .rank = rank, .world = world, .epoch = 2, .prefetch = 1};
 	struct zd_session_event connect = {.type = ZD_SE_REQ_CONNECT};
 
 	assert_non_null(c);
@@ -41,6 +41,11 @@ static inline struct cs *begin(uint32_t world)
 		cs_expect(c, i, ZD_MSG_JOIN, NULL);
 	}
 	return c;
+}
+
+static inline struct cs *begin(uint32_t world)
+{
+	return begin_as(0, world);
 }
 
 static inline void end(struct cs *c)

@@ -297,6 +297,22 @@ void cs_pong(struct cs *c, uint32_t slot, uint64_t token, int sealed)
 	cs_say(c, slot, ZD_MSG_PONG, 0, &m.base, NULL, 0);
 }
 
+void cs_pong_ranks(struct cs *c, uint32_t slot, uint64_t absent, uint64_t behind)
+{
+	Zd__Pb__Pong m = ZD__PB__PONG__INIT;
+	uint32_t ranks[2][ZD_WORLD_MAX];
+
+	for (uint32_t r = 0; r < ZD_WORLD_MAX; r++) {
+		if (absent >> r & 1)
+			ranks[0][m.n_absent++] = r;
+		if (behind >> r & 1)
+			ranks[1][m.n_behind++] = r;
+	}
+	m.absent = ranks[0];
+	m.behind = ranks[1];
+	cs_say(c, slot, ZD_MSG_PONG, 0, &m.base, NULL, 0);
+}
+
 void cs_prepared(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_record *r)
 {
 	Zd__Pb__Prepared m = ZD__PB__PREPARED__INIT;

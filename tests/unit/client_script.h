@@ -85,6 +85,7 @@ void cs_opened(struct cs *c, uint32_t slot, uint64_t life);
 void cs_joined(struct cs *c, uint32_t slot, const struct cs_joined *j);
 void cs_pushed(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, uint32_t unit, uint64_t counted, uint64_t freed);
 void cs_pong(struct cs *c, uint32_t slot, uint64_t token, int sealed);
+void cs_pong_ranks(struct cs *c, uint32_t slot, uint64_t absent, uint64_t behind); /* of a sealed job; sets of ranks, as bits */
 void cs_prepared(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_record *record);
 void cs_applied(struct cs *c, uint32_t slot, struct zd_ballot ballot, const struct zd_decision *d);
 void cs_discarded(struct cs *c, uint32_t slot, struct zd_ballot ballot, uint64_t round, struct zd_ballot record);

@@ -166,6 +166,8 @@ static void test_bounds_of_repeated_fields(void **state)
 	} cases[] = {
 		{&zd__pb__joined__descriptor, "\x0a\x04\x08\x01\x10\x00\x10\x00\x18\x00\x20\x00\x40\x00", 14, 7, ZD_UNITS_MAX},
 		{&zd__pb__aborted__descriptor, "\x0a\x04\x08\x01\x10\x00\x12\x04\x08\x01\x10\x00\x18\x01\x22\x00", 16, 5, ZD_WORLD_MAX},
+		{&zd__pb__pong__descriptor, "\x08\x01", 2, 3, ZD_WORLD_MAX},
+		{&zd__pb__pong__descriptor, "\x08\x01", 2, 4, ZD_WORLD_MAX},
 	};
 	struct zd_prescan_work work;
 	char text[200];

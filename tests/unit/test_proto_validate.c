@@ -193,6 +193,9 @@ static const struct range {
 	{"status-reply", "jobs.lane_index", 0, 1, NULL},
 	{"status-reply", "jobs.world", 0, ZD_WORLD_MAX, NULL},
 	{"status-reply", "jobs.joined", 0, ZD_WORLD_MAX, NULL},
+	{"pong", "absent", 0, ZD_WORLD_MAX - 1, NULL},
+	{"pong", "behind", 0, ZD_WORLD_MAX - 1, NULL},
+	{"show-reply", "workers.rank", 0, ZD_WORLD_MAX - 1, NULL},
 	{"show-reply", "status.lane_count", 2, ZD_LANES_MAX, "SHOW_REPLY.lane_"},
 };
 
