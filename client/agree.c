@@ -196,10 +196,8 @@ static int finish_laggards(struct zd_session *s, uint64_t most)
 		if (!ahead->info.has_decision || !l->info.has_record || l->info.record.round != most ||
 		    zd_ballot_cmp(l->info.record.ballot, d->ballot) != 0) {
 			zd_clink_name(s, l, name, sizeof(name));
-			zd_csession_fail(s, ZEROD_ERR_LOST,
-					"%s stands at round %llu and has no prepared round %llu, which lane %u has decided: its state is lost; drop the "
-					"job everywhere (zeroctl --yes job drop %s) and begin anew",
-					name, (unsigned long long)l->info.decided, (unsigned long long)most, ahead->index, s->spec.name);
+			zd_csession_lost(s, "%s stands at round %llu and has no prepared round %llu, which lane %u has decided: its state is lost", name,
+					 (unsigned long long)l->info.decided, (unsigned long long)most, ahead->index);
 			return -1;
 		}
 		owe_apply(l, ZD_LS_FINISH, d);
@@ -252,9 +250,8 @@ static int agree_so_far(struct zd_session *s, uint64_t most)
 
 		if (a->step != b->step || a->has_decision != b->has_decision ||
 		    (a->has_decision && !zd_decision_equal(&a->decision, &b->decision))) {
-			zd_csession_fail(s, ZEROD_ERR_LOST,
-					"lanes 0 and %u decided round %llu differently (steps %llu and %llu): they are not of one job's life", i,
-					(unsigned long long)most, (unsigned long long)a->step, (unsigned long long)b->step);
+			zd_csession_lost(s, "lanes 0 and %u decided round %llu differently (steps %llu and %llu): they are not of one job's life", i,
+					 (unsigned long long)most, (unsigned long long)a->step, (unsigned long long)b->step);
 			return 0;
 		}
 	}
@@ -277,8 +274,8 @@ static void resolve(struct zd_session *s)
 	if (rc < 0)
 		return;
 	if (most + (uint64_t)rc < s->decided) { /* a decision is not durable by itself, but what it was taken on is */
-		zd_csession_fail(s, ZEROD_ERR_LOST, "the lanes went back from round %llu to %llu: their state is lost",
-				(unsigned long long)s->decided, (unsigned long long)most);
+		zd_csession_lost(s, "the lanes went back from round %llu to %llu: their state is lost", (unsigned long long)s->decided,
+				 (unsigned long long)most);
 		return;
 	}
 	for (uint32_t i = 0; i < s->lane_count; i++) {

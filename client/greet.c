@@ -92,8 +92,8 @@ void zd_cgreet_welcomed(struct zd_session *s, struct zd_link *l, uint32_t lane_c
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s says it has %u lanes; 1 to %u are possible", s->daemons[l->daemon], lane_count,
 				ZD_LANES_MAX);
 	} else if (*known != 0 && *known != lane_count) {
-		zd_csession_fail(s, ZEROD_ERR_LOST, "%s came back with %u lanes and had %u: the job is laid out for the old number",
-				s->daemons[l->daemon], lane_count, *known);
+		zd_csession_lost(s, "%s came back with %u lanes and had %u: the job is laid out for the old number", s->daemons[l->daemon],
+				 lane_count, *known);
 	} else if (s->lane_count > 0) {
 		begin_open(s, l);
 	} else {
@@ -120,8 +120,7 @@ static int same_life(struct zd_session *s, struct zd_link *l, const Zd__Pb__Open
 	if (!l->known || (l->uuid_hi == m->uuid_hi && l->uuid_lo == m->uuid_lo) || !s->connected)
 		return 1;
 	zd_clink_name(s, l, name, sizeof(name));
-	zd_csession_fail(s, ZEROD_ERR_LOST, "%s has lost the state of job \"%s\" (it was created anew there): drop the job and start from saved weights",
-			name, s->spec.name);
+	zd_csession_lost(s, "%s has lost the state of job \"%s\" (it was created anew there)", name, s->spec.name);
 	return 0;
 }
 

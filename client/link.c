@@ -293,7 +293,7 @@ static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Er
 			zd_csession_fail(s, ZEROD_ERR_REFUSED, "%s: %s: %s", name, zd_err_text(err), m->text);
 		return;
 	case ZD_ERR_DROPPED:
-		zd_csession_fail(s, ZEROD_ERR_LOST, "%s: %s: %s", name, zd_err_text(err), m->text);
+		zd_csession_lost(s, "%s: %s: %s", name, zd_err_text(err), m->text);
 		return;
 	case ZD_ERR_BAD_VERSION:
 		zd_csession_fail(s, ZEROD_ERR_CONNECT, "%s: %s: %s", name, zd_err_text(err), m->text);

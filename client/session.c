@@ -278,6 +278,20 @@ void zd_csession_fail(struct zd_session *s, int status, const char *format, ...)
 	}
 }
 
+void zd_csession_lost(struct zd_session *s, const char *format, ...)
+{
+	char text[ZD_TEXT_BYTES];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	zd_csession_fail(s, ZEROD_ERR_LOST,
+			"%s; no launch can go on from there: drop the job everywhere (zeroctl --yes job drop %s), then start all ranks from the initial "
+			"weights or a checkpoint",
+			text, s->spec.name);
+}
+
 /* ---------------------------------------------------------------- deadlines */
 
 static void timed_out(struct zd_session *s, struct zd_req *r)

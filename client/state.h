@@ -298,6 +298,8 @@ void zd_csession_end(struct zd_session *s, struct zd_req *r, int status, const c
 void zd_csession_unlend(struct zd_session *s, struct zd_req *r);
 /* Nothing goes on: every request ends with status, every link closes.  The first failure stays. */
 void zd_csession_fail(struct zd_session *s, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same with ZEROD_ERR_LOST, and the way out behind the text. */
+void zd_csession_lost(struct zd_session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t zd_csession_random(struct zd_session *s);
 
 /* ---------------------------------------------------------------- link.c */

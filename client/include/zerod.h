@@ -52,7 +52,7 @@ enum zerod_status {
 	ZEROD_ERR_REFUSED = 6,	   /* a daemon refused the job or the worker: detail has its words */
 	ZEROD_ERR_ABORTED = 7,	   /* the step was ended for all: a worker's lease ran out, parameters differ, ...; start a higher epoch */
 	ZEROD_ERR_STALE = 8,	   /* a higher epoch exists: this worker must stop */
-	ZEROD_ERR_LOST = 9,	   /* daemons lost the job's state */
+	ZEROD_ERR_LOST = 9,	   /* daemons lost the job's state: no later launch can go on either, the job must be dropped and begun anew */
 	ZEROD_ERR_PROTOCOL = 10,   /* a peer broke the protocol */
 	ZEROD_REDO = 11,	   /* not an error: contributions were lost with a connection or a lane; compute this step again */
 	ZEROD_ERR_CANCELED = 12,

@@ -113,6 +113,7 @@ static int run(struct zd_lm_state *state, struct zd_lm_report *report)
 	const struct zd_lm_options *o = state->options;
 	char digest[65] = "";
 	uint8_t *text = NULL;
+	zd_lm_report_start(o, state);
 	int rc = zd_lm_train(state, zd_lm_report_round, report);
 	zd_lm_report_clear(report);
 	if (!rc && o->launch.rank == 0)

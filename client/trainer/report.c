@@ -45,6 +45,14 @@ void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *opti
 	}
 }
 
+void zd_lm_report_start(const struct zd_lm_options *o, const struct zd_lm_state *state)
+{
+	if (o->command == ZD_LM_TRAIN && o->launch.rank == 0 && o->launch.epoch > 1 && state->progress.round == 0)
+		fprintf(stderr, "zerod-lm: job '%s' has made no step: epoch %" PRIu64 " begins with the initial weights (steps of an earlier launch, if "
+				"there were any, are lost with the daemons that held them)\n",
+			o->job, o->launch.epoch);
+}
+
 static double tokens(const struct zd_lm_options *o)
 {
 	return (double)o->model.batch * o->model.context * o->micro_batches * o->launch.world;

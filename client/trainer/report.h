@@ -16,6 +16,8 @@ struct zd_lm_report {
 };
 
 void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *options);
+/* Before the first round: says so where a later launch begins from nothing. */
+void zd_lm_report_start(const struct zd_lm_options *options, const struct zd_lm_state *state);
 /* A zd_lm_observe; arg is the report. */
 void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round);
 /* Ends the progress line before other output. */

@@ -287,8 +287,7 @@ void zd_job_drop(struct zd_core *core, struct zd_job *j)
 		struct zd_conn *c = &core->conn[i];
 
 		next = c->job_next;
-		zd_emit_error(core, c, 0, ZD_ERR_DROPPED, ZD_ABOUT_NOTHING, "job %s was dropped by an administrator: open it anew",
-			      j->spec.name);
+		zd_emit_error(core, c, 0, ZD_ERR_DROPPED, ZD_ABOUT_NOTHING, "job %s was dropped by an administrator", j->spec.name);
 	}
 	zd_reduce_drop_staged(core, j);
 	zd_window_unreserve(core, j);

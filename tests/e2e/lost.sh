@@ -53,7 +53,12 @@ kill -KILL "$pid_back"
 wait "$pid_back" 2>/dev/null
 "$bin/zerod" --set listen.port="$port_back" --set lanes.count=1 --set memory.budget=256MiB 2>"$work/back.log" &
 pids+=($!)
-ended "killed and started again, empty" 1 "lost the job's state.*back" back
+ended "killed and started again, empty" 1 "lost the job's state.*no launch can go on.*zeroctl --yes job drop back" back
+anew=("$bin/zerod-lm" train "${small[@]}" --endpoints "127.0.0.1:$port_back" --job back --timeout 20)
+expect "a later launch says that it begins anew" 0 'epoch 2 begins with the initial weights' timeout -s KILL 40 "${anew[@]}" --epoch 2 --steps 1
+check "one that goes on does not" bash -c 'out=$("$@" 2>&1) && ! grep "initial weights" <<<"$out"' - timeout -s KILL 40 "${anew[@]}" --epoch 3 --steps 2
+check "the way out is one" "$bin/zeroctl" --endpoints "127.0.0.1:$port_back" --yes job drop back
+check "nor does a first launch" bash -c 'out=$("$@" 2>&1) && ! grep "initial weights" <<<"$out"' - timeout -s KILL 40 "${anew[@]}" --steps 1
 
 daemon drained
 start "$port_drained" drained --steps 100000 --timeout 2

@@ -39,7 +39,7 @@ equal "the other job is untouched" "['alpha']" "$(ctl -o json job list | json '[
 "$bin/zerod-lm" train "${small[@]}" --job half >/dev/null 2>&1
 expect "a drop that does not get to every daemon says how far it got" 3 "job 'half' is dropped on 2 lanes already" \
 	"$bin/zeroctl" --endpoints "127.0.0.1:$port_one,127.0.0.1:1" --yes job drop half
-expect "who trains the rest is told the way out" 1 'its state is lost; drop the job everywhere .zeroctl --yes job drop half.' \
+expect "who trains the rest is told the way out" 1 'its state is lost; no launch can go on.* drop the job everywhere .zeroctl --yes job drop half.' \
 	"$bin/zerod-lm" train "${small[@]}" --job half --epoch 2
 check "which is one" ctl --yes job drop half
 expect "doctor checks this host" 0 'kernels=' ctl doctor

@@ -24,6 +24,8 @@ static uint16_t grad[81920];
 
 static const struct zd_ballot own = {2, 0};
 
+#define LOST_WAY_OUT "; no launch can go on from there: drop the job everywhere (zeroctl --yes job drop job), then start all ranks from the initial weights"
+
 static inline struct cs *begin_as(uint32_t rank, uint32_t world)
 {
 	struct cs *c = malloc(sizeof(*c));

@@ -66,6 +66,7 @@ static void test_refused_table(void **state)
 		assert_int_equal(cs_ended(c, 1)->status, rows[i].status);
 		assert_non_null(strstr(cs_ended(c, 1)->text, "rank 0 is process 12"));
 		assert_non_null(strstr(cs_ended(c, 1)->text, "lane 1 (one:1, its lane 1)"));
+		assert_int_equal(strstr(cs_ended(c, 1)->text, LOST_WAY_OUT) != NULL, rows[i].status == ZEROD_ERR_LOST);
 		end(c);
 	}
 }
@@ -428,6 +429,7 @@ static void test_lost_life(void **state)
 	cs_down(c, 1);
 	assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_LOST);
 	assert_non_null(strstr(cs_ended(c, r)->text, "lane 0"));
+	assert_non_null(strstr(cs_ended(c, r)->text, LOST_WAY_OUT));
 	end(c);
 }
 

@@ -76,6 +76,7 @@ static void check_outcome(struct cs *c, enum lane_state a, enum lane_state b)
 	if (want == LOST) {
 		assert_int_equal(cs_ended(c, 1)->status, ZEROD_ERR_LOST);
 		assert_non_null(strstr(cs_ended(c, 1)->text, "lane "));
+		assert_non_null(strstr(cs_ended(c, 1)->text, LOST_WAY_OUT));
 		return;
 	}
 	if (want == DISCARD_0 || want == DISCARD_01)
