@@ -90,26 +90,71 @@ ALWAYS struct vec vec_sum(struct vec x, struct vec y)
 	return (struct vec){ eight_sum(x.a, y.a), eight_sum(x.b, y.b) };
 }
 
-/* The borrow of the signed low half goes into the high half while both are still 16 bits wide; then they interleave.  The unpack
- * instructions work within 128-bit lanes, so the middle quarters change places first. */
+/* The instructions that interleave and pack work within 128-bit halves of a register.  Apart: elements 0..3 and 8..11, then 4..7 and 12..15, as
+ * they come out of these instructions and go back into them. */
+ALWAYS __m256 eight_apart(const float *p)
+{
+	return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 8), 1);
+}
+
+ALWAYS struct vec vec_load_apart(const float *p)
+{
+	return (struct vec){ eight_apart(p), eight_apart(p + 4) };
+}
+
+/* The borrow of the signed low half goes into the high half while both are still 16 bits wide; then they interleave. */
+ALWAYS struct vec master_join(__m256i h, __m256i l)
+{
+	return (struct vec){ _mm256_castsi256_ps(_mm256_unpacklo_epi16(l, h)), _mm256_castsi256_ps(_mm256_unpackhi_epi16(l, h)) };
+}
+
+ALWAYS __m256i master_high(__m256i h, __m256i l)
+{
+	return _mm256_add_epi16(h, _mm256_srai_epi16(l, 15));
+}
+
+ALWAYS struct vec master_load_apart(const uint16_t *hi, const uint16_t *lo)
+{
+	__m256i h = _mm256_loadu_si256((const __m256i *)hi), l = _mm256_loadu_si256((const __m256i *)lo);
+
+	return master_join(master_high(h, l), l);
+}
+
+/* In order: the middle quarters change places first. */
 ALWAYS struct vec master_load(const uint16_t *hi, const uint16_t *lo)
 {
 	__m256i h = _mm256_loadu_si256((const __m256i *)hi), l = _mm256_loadu_si256((const __m256i *)lo);
 
-	h = _mm256_permute4x64_epi64(_mm256_add_epi16(h, _mm256_srai_epi16(l, 15)), 0xd8);
-	l = _mm256_permute4x64_epi64(l, 0xd8);
-	return (struct vec){ _mm256_castsi256_ps(_mm256_unpacklo_epi16(l, h)), _mm256_castsi256_ps(_mm256_unpackhi_epi16(l, h)) };
+	return master_join(_mm256_permute4x64_epi64(master_high(h, l), 0xd8), _mm256_permute4x64_epi64(l, 0xd8));
 }
 
-ALWAYS void master_store(uint16_t *hi, uint16_t *lo, struct vec w)
+struct halves {
+	__m256i h, l;
+};
+
+ALWAYS struct halves master_part(struct vec w)
 {
 	__m256i a = _mm256_castps_si256(w.a), b = _mm256_castps_si256(w.b), low = _mm256_set1_epi32(0xffff);
 	__m256i h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
 	__m256i l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
 
-	h = _mm256_add_epi16(h, _mm256_srli_epi16(l, 15));
-	_mm256_storeu_si256((__m256i *)hi, _mm256_permute4x64_epi64(h, 0xd8));
-	_mm256_storeu_si256((__m256i *)lo, _mm256_permute4x64_epi64(l, 0xd8));
+	return (struct halves){ _mm256_add_epi16(h, _mm256_srli_epi16(l, 15)), l };
+}
+
+ALWAYS void master_store_apart(uint16_t *hi, uint16_t *lo, struct vec w)
+{
+	struct halves x = master_part(w);
+
+	_mm256_storeu_si256((__m256i *)hi, x.h);
+	_mm256_storeu_si256((__m256i *)lo, x.l);
+}
+
+ALWAYS void master_store(uint16_t *hi, uint16_t *lo, struct vec w)
+{
+	struct halves x = master_part(w);
+
+	_mm256_storeu_si256((__m256i *)hi, _mm256_permute4x64_epi64(x.h, 0xd8));
+	_mm256_storeu_si256((__m256i *)lo, _mm256_permute4x64_epi64(x.l, 0xd8));
 }
 
 ALWAYS struct squares squares_zero(void)

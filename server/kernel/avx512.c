@@ -146,6 +146,11 @@ ALWAYS uint32_t peak_max(struct peak p)
 
 /* Most processors that run this have VPCLMULQDQ, with which a pass of ISA-L over a block in cache takes less than the `crc32` instructions. */
 #define CRC_BESIDE 0
+
+/* Conversions between 16 and 32 bits keep the order here. */
+#define vec_load_apart vec_load
+#define master_load_apart master_load
+#define master_store_apart master_store
 #include "server/kernel/vector.h"
 
 VECTOR_KERNELS(avx512)

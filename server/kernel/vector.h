@@ -11,6 +11,8 @@
  *   vec_set1 vec_add vec_sub vec_mul vec_div vec_sqrt
  *   vec_sum                                          a + b with NaN as zd_sum_element has it
  *   master_load master_store                         the split master
+ *   vec_load_apart master_load_apart master_store_apart
+ *                                                    these in an order of elements that is the ISA's own and spares it permutations
  *   squares_zero squares_add squares_store
  *   squares_add_bf16                                 of sixteen elements of a or, if two, of a + b
  *   peak_zero peak_add peak_max
@@ -302,11 +304,11 @@ ALWAYS void adam_moments(const uint16_t *hi, const uint16_t *lo, float *m, float
 /* ... then the weights. */
 ALWAYS void adam_weights(uint16_t *hi, uint16_t *lo, const float *m, const float *root, const struct adam_vecs *c, int l2)
 {
-	struct vec w = master_load(hi, lo);
+	struct vec w = master_load_apart(hi, lo);
 
 	if (!l2)
 		w = vec_sub(w, vec_mul(c->decay, w));
-	master_store(hi, lo, vec_sub(w, vec_mul(c->step, vec_div(vec_load(m), vec_load(root)))));
+	master_store_apart(hi, lo, vec_sub(w, vec_mul(c->step, vec_div(vec_load_apart(m), vec_load_apart(root)))));
 }
 
 ALWAYS void adam_ahead(const uint16_t *hi, const uint16_t *lo, const float *m, const float *v, const void *ga, const void *gb, size_t i,
