@@ -11,25 +11,35 @@
 #include "proto/limits.h"
 #include "proto/program.h"
 
-static const char examples[] =
-	"Examples:\n"
-	"  zerod-lm train --endpoints 127.0.0.1:7410 --text book.txt\n"
-	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --rank 0 --world 2\n"
-	"  torchrun --no-python --nproc-per-node 2 \\\n"
+#define EXAMPLES_TRAIN                                                                    \
+	"  zerod-lm train --endpoints 127.0.0.1:7410 --text book.txt\n"                   \
+	"  zerod-lm train --endpoints a:7410,b:7410 --text book.txt --rank 0 --world 2\n" \
+	"  torchrun --no-python --nproc-per-node 2 \\\n"                                  \
 	"      zerod-lm train --endpoints a:7410 --text book.txt\n"
-	"  zerod-lm reference --world 2 --text book.txt\n"
-	"\n";
+#define EXAMPLES_REFERENCE "  zerod-lm reference --world 2 --text book.txt\n"
+#define LAUNCH                                                                                                                                   \
+	"Rank and world size come from the options, or from the environment of torchrun, Open MPI, MPICH or Slurm, whose restarts raise the epoch.\n" \
+	"Exit status: 0 done, 1 failed, 2 usage, 75 the launch is over (a worker died, a daemon went away): start all ranks again with a "           \
+	"higher --epoch, and training goes on from the last decided round."
 
-static const char doc[] =
-	"Trains a byte-level Transformer through zerod's shard daemons.\v"
-	"Commands:\n"
-	"  train       one worker process; start one per rank\n"
-	"  reference   the same training for all ranks in one process without any\n"
-	"              daemon: the same bits\n"
-	"\n"
-	"Rank and world size come from the options, or from the environment of torchrun, Open MPI, MPICH or Slurm, whose restarts raise the epoch.\n"
-	"Exit status: 0 done, 1 failed, 2 usage, 75 the launch is over (a worker died, a daemon went away): start all ranks again with a "
-	"higher --epoch, and training goes on from the last decided round.";
+/* What --help says: of the program, and of each command. */
+static const struct help {
+	const char *command, *examples, *doc;
+} helps[] = {
+	{"train", "Examples:\n" EXAMPLES_TRAIN "\n", "One worker process of a training through zerod's shard daemons; start one per rank.\v" LAUNCH},
+	{"reference", "Examples:\n" EXAMPLES_REFERENCE "\n",
+	 "The training of all ranks of --world in one process without any daemon: the same bits.\v"
+	 "Options of train are taken as well, so that both may be called alike.\n"
+	 "Exit status: 0 done, 1 failed, 2 usage."},
+	{"train|reference", "Examples:\n" EXAMPLES_TRAIN EXAMPLES_REFERENCE "\n",
+	 "Trains a byte-level Transformer through zerod's shard daemons.\v"
+	 "Commands:\n"
+	 "  train       one worker process; start one per rank\n"
+	 "  reference   the same training for all ranks in one process without any\n"
+	 "              daemon: the same bits\n"
+	 "\n"
+	 "zerod-lm COMMAND --help says more about one.\n" LAUNCH},
+};
 
 enum key {
 	K_ENDPOINTS = 256, K_JOB, K_TEXT, K_STAGE, K_RESHARD, K_MICRO, K_ACCUMULATE, K_STEPS, K_SEED, K_CODEC, K_LAYERS, K_DIM, K_HEADS,
@@ -88,10 +98,15 @@ static const struct argp_option table[] = {
 	{0},
 };
 
+/* What only a worker has. */
+static const int of_train[] = {K_ENDPOINTS, K_JOB, K_RANK, K_LOCAL, K_EPOCH, K_LAUNCH, K_STAGE, K_RESHARD, K_GATHER, K_PREFETCH, K_LEASE, K_TIMEOUT,
+			       K_SAMPLE_WEIGHTS};
+
 struct parsing {
 	struct zd_lm_options *o;
 	struct zd_launch_options launch;
 	const char *command;
+	int help; /* the key that asked for it; the command may come yet */
 	int has_floor, has_warmup;
 };
 
@@ -210,16 +225,51 @@ static int parse_output(struct zd_lm_options *o, int key, char *arg, struct argp
 	}
 }
 
+static int is_of_train(int key)
+{
+	for (size_t i = 0; i < sizeof of_train / sizeof of_train[0]; i++)
+		if (of_train[i] == key)
+			return 1;
+	return 0;
+}
+
+/* Ends the program. */
+static void print_help(const struct parsing *p, struct argp_state *state)
+{
+	struct argp_option rows[sizeof table / sizeof table[0]];
+	const struct help *h = helps;
+	while (h < helps + 2 && (!p->command || strcmp(h->command, p->command) != 0))
+		h++;
+	memcpy(rows, table, sizeof table);
+	for (size_t i = 0; h == helps + 1 && i < sizeof rows / sizeof rows[0]; i++)
+		if (is_of_train(rows[i].key))
+			rows[i].flags |= OPTION_HIDDEN;
+	const struct argp argp = {rows, NULL, h->command, h->doc, NULL, NULL, NULL};
+	state->root_argp = &argp;
+	(void)zd_program_help(p->help, h->examples, state);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct parsing *p = state->input;
-	if (key == ARGP_KEY_ARG) {
+	switch (key) {
+	case ARGP_KEY_ARG:
 		if (p->command)
 			argp_error(state, "expected one command and options, found '%s'", arg);
 		p->command = arg;
 		return 0;
+	case ARGP_KEY_END:
+		if (p->help)
+			print_help(p, state);
+		return 0;
+	case '?':
+	case 'h':
+	case ZD_PROGRAM_USAGE:
+		p->help = key;
+		return 0;
+	default: break;
 	}
-	if (zd_program_help(key, examples, state) || parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
+	if (zd_program_help(key, "", state) || parse_launch(p, key, arg) || parse_model(p->o, key, arg, state) || parse_training(p, key, arg, state) ||
 	    parse_sharding(p->o, key, arg, state) || parse_output(p->o, key, arg, state))
 		return 0;
 	return ARGP_ERR_UNKNOWN;
@@ -295,7 +345,7 @@ static void finish(struct parsing *p)
 
 void zd_lm_options_parse(struct zd_lm_options *options, int argc, char **argv)
 {
-	static const struct argp argp = {table, parse, "train|reference", doc, NULL, NULL, NULL};
+	static const struct argp argp = {table, parse, "train|reference", NULL, NULL, NULL, NULL};
 	struct parsing p = {.o = options};
 	defaults(options);
 	argp_err_exit_status = 2;

@@ -20,7 +20,16 @@ for option in -h --help; do
 	done
 	check "zerod $option" begins Examples: "$z" $option
 	check "zerod-lm $option" begins Examples: "$lm" $option
-	check "zerod-lm train $option" begins Examples: "$lm" train $option
+	for command in train reference; do
+		check "zerod-lm $command $option" begins Examples: "$lm" $command $option
+		expect "zerod-lm $command $option is about that command" 0 "^Usage: zerod-lm \[OPTION\.\.\.\] $command\$" "$lm" $command $option
+	done
+	check "zerod-lm reference $option has nothing of a worker" bash -c "! '$lm' reference $option | grep -E -- 'zerod-lm train|--(endpoints|job|rank|epoch|stage|prefetch|lease|timeout)\b'"
+	check "zerod-lm train $option has nothing of the reference" bash -c "! '$lm' train $option | grep 'zerod-lm reference'"
+	expect "zerod-lm reference $option has its own" 0 '^ +--accumulate' "$lm" reference $option
+	expect "zerod-lm train $option has those of a worker" 0 '^ +--endpoints' "$lm" train $option
+	expect "zerod-lm $option reference: the command may come later" 0 '^Usage: .* reference$' "$lm" $option reference
+	expect "zerod-lm $option names both commands" 0 '^Usage: .* train\|reference$' "$lm" $option
 	expect "zeroctl job drop $option is about that verb" 0 'on every daemon of --endpoints' "$ctl" job drop $option
 	expect "zeroctl $option names the commands" 0 '^  job list\|show\|drop' "$ctl" $option
 	expect "a verb that does not exist: its noun" 0 'zeroctl job drop NAME' "$ctl" job nonsense $option
