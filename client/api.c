@@ -141,13 +141,14 @@ int zerod_new(struct zerod_client **ret_client, const struct zerod_options *opti
 {
 	struct zerod_client *client;
 	struct zd_session_config config;
+	const char *lacks = "no memory for a client";
 	int rc = ZEROD_ERR_MEMORY;
 
 	if (detail && detail_size > 0)
 		detail[0] = '\0';
 	client = ret_client ? calloc(1, sizeof(*client)) : NULL;
 	if (!client) {
-		zd_options_tell(detail, detail_size, ret_client ? "no memory for a client" : "ret_client is NULL");
+		zd_options_tell(detail, detail_size, "%s", ret_client ? lacks : "ret_client is NULL");
 		return ret_client ? ZEROD_ERR_MEMORY : ZEROD_ERR_ARGUMENT;
 	}
 	rc = zd_options_parse(&client->parsed, options, units, unit_count, detail, detail_size);
@@ -160,7 +161,7 @@ int zerod_new(struct zerod_client **ret_client, const struct zerod_options *opti
 	if (make_locks(client) < 0)
 		goto no_held;
 	zd_options_config(&client->parsed, &config);
-	rc = zd_pump_new(&client->pump, &config, client->parsed.endpoints);
+	rc = zd_pump_new(&client->pump, &config, client->parsed.endpoints, &lacks);
 	if (rc != ZEROD_OK)
 		goto no_pump;
 	*ret_client = client;
@@ -169,7 +170,7 @@ no_pump:
 	pthread_cond_destroy(&client->done);
 	pthread_mutex_destroy(&client->lock);
 no_held:
-	zd_options_tell(detail, detail_size, "no memory or no thread for a client");
+	zd_options_tell(detail, detail_size, "%s", lacks);
 	free(client->held);
 	zd_options_fini(&client->parsed);
 no_options:

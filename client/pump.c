@@ -9,6 +9,10 @@
 
 #include "client/conn.h"
 #include "proto/assert.h"
+#include "proto/descriptors.h"
+
+/* Of libuv, to resolve names, unless UV_THREADPOOL_SIZE says otherwise.  It aborts where it cannot make them. */
+#define POOL_THREADS 4u
 
 struct slot {
 	struct zd_conn *conn; /* NULL: none, or it is down */
@@ -21,6 +25,7 @@ struct zd_pump {
 	uv_loop_t loop;
 	uv_async_t wake;
 	uv_timer_t timer;
+	uv_work_t pool;
 	zd_time armed;
 
 	pthread_mutex_t lock;
@@ -301,18 +306,6 @@ static void *run(void *arg)
 
 /* ---------------------------------------------------------------- life */
 
-static int start_thread(struct zd_pump *p)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&p->thread, NULL, run, p);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc;
-}
-
 static void free_memory(struct zd_pump *p)
 {
 	zd_session_free(p->session);
@@ -322,8 +315,54 @@ static void free_memory(struct zd_pump *p)
 	free(p);
 }
 
-static int start_loop(struct zd_pump *p)
+static void *stand(void *gate)
 {
+	pthread_mutex_lock(gate);
+	pthread_mutex_unlock(gate);
+	return NULL;
+}
+
+/* Can so many threads be there at once? */
+static int have_room(uint32_t wanted)
+{
+	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* none ends before all have begun */
+	pthread_t threads[POOL_THREADS + 1];
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&gate);
+	while (n < wanted && pthread_create(&threads[n], NULL, stand, &gate) == 0)
+		n++;
+	pthread_mutex_unlock(&gate);
+	for (uint32_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	return n == wanted;
+}
+
+static void nothing(uv_work_t *work)
+{
+	(void)work;
+}
+
+/* The pump's, and libuv's for names: now, while it is known that they can be made.  At the first name there may be no room for them any more. */
+static int start_threads(struct zd_pump *p)
+{
+	sigset_t all, before;
+	int ok;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	ok = have_room(POOL_THREADS + 1) && uv_queue_work(&p->loop, &p->pool, nothing, NULL) == 0 &&
+	     pthread_create(&p->thread, NULL, run, p) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ok ? 0 : -1;
+}
+
+static int start_loop(struct zd_pump *p, const char **ret_lacks)
+{
+	if (!zd_descriptors_free(ZD_LOOP_DESCRIPTORS)) {
+		*ret_lacks = "fewer than 8 free file descriptors for a client; raise ulimit -n, or close some";
+		return -1;
+	}
 	if (uv_loop_init(&p->loop) < 0)
 		return -1;
 	p->loop.data = p;
@@ -333,8 +372,9 @@ static int start_loop(struct zd_pump *p)
 	if (uv_async_init(&p->loop, &p->wake, on_wake) < 0)
 		goto close_timer;
 	pthread_mutex_init(&p->lock, NULL);
-	if (start_thread(p) == 0)
+	if (start_threads(p) == 0)
 		return 0;
+	*ret_lacks = "no room for the threads of a client; raise ulimit -v or -u, or the control group's memory or pids.max";
 	pthread_mutex_destroy(&p->lock);
 	uv_close((uv_handle_t *)&p->wake, NULL);
 close_timer:
@@ -345,11 +385,12 @@ close_loop:
 	return -1;
 }
 
-int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *session, const struct zd_endpoint *endpoints)
+int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *session, const struct zd_endpoint *endpoints, const char **ret_lacks)
 {
 	struct zd_session_config config = *session;
 	struct zd_pump *p = calloc(1, sizeof(*p));
 
+	*ret_lacks = "no memory for a client";
 	if (!p)
 		return ZEROD_ERR_MEMORY;
 	config.alloc = aligned;
@@ -369,7 +410,7 @@ int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *sessi
 	memcpy(p->endpoints, endpoints, config.daemon_count * sizeof(*p->endpoints));
 	zd_session_view(p->session, &p->view.session);
 	zd_session_stats(p->session, &p->view.stats);
-	if (start_loop(p) < 0) {
+	if (start_loop(p, ret_lacks) < 0) {
 		free_memory(p);
 		return ZEROD_ERR_MEMORY;
 	}

@@ -34,8 +34,10 @@ struct zd_pump_view {
 	struct zerod_stats stats;
 };
 
-/* session: alloc, release and now are filled in here.  endpoints: daemon_count entries, copied.  0 or an enum zerod_status. */
-int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *session, const struct zd_endpoint *endpoints) ZD_MUST_USE;
+/* session: alloc, release and now are filled in here.  endpoints: daemon_count entries, copied.  0 or an enum zerod_status; then *ret_lacks says
+ * what the process has too little of, and what to do. */
+int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *session, const struct zd_endpoint *endpoints, const char **ret_lacks)
+	ZD_MUST_USE;
 void zd_pump_post(struct zd_pump *p, struct zd_op *op);
 void zd_pump_look(struct zd_pump *p, struct zd_pump_view *ret_view);
 /* Is the caller the pump's thread? */

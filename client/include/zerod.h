@@ -96,7 +96,8 @@ struct zerod_unit {
 	uint32_t frozen; /* 1: has no gradient and no moments */
 };
 
-/* Creates a client; copies everything.  Returns ZEROD_ERR_ARGUMENT with a text in `detail` (may be NULL) that says what is wrong. */
+/* Creates a client; copies everything.  ZEROD_ERR_ARGUMENT, or ZEROD_ERR_MEMORY where descriptors, threads or memory are short: `detail` (may be
+ * NULL) says what is wrong. */
 ZEROD_API int zerod_new(struct zerod_client **ret_client, const struct zerod_options *options, const struct zerod_unit *units,
 			uint32_t unit_count, char *detail, size_t detail_size) ZEROD_MUST_USE;
 

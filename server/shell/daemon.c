@@ -489,7 +489,7 @@ static enum zd_exit start(struct zd_daemon *d, char *text, size_t size)
 		d->lane_count = 0;
 	}
 	if (rc < 0) {
-		snprintf(text, size, "cannot start the lanes: %s", uv_strerror(rc));
+		snprintf(text, size, "cannot start the lanes: %s%s", uv_strerror(rc), rc == UV_EMFILE ? "; raise LimitNOFILE= or ulimit -n" : "");
 		return ZD_EXIT_FAILED;
 	}
 	ex = open_door(d, text, size);

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "proto/descriptors.h"
+
 zd_uvx_fault_fn *zd_uvx_fault;
 
 static int fault(const char *call)
@@ -24,6 +26,8 @@ static int fault(const char *call)
 int zd_uvx_loop_init(uv_loop_t *loop)
 {
 	FAULT("loop_init");
+	if (!zd_descriptors_free(ZD_LOOP_DESCRIPTORS))
+		return UV_EMFILE;
 	return uv_loop_init(loop);
 }
 

@@ -249,6 +249,28 @@ kill -TERM "$closed_pid"
 rc=0 && wait "$closed_pid" || rc=$?
 equal "SIGTERM ends it with 0" 0 "$rc"
 
+# ---- few descriptors, little address space: libuv would end the program without a word
+ended_by_us() { # NAME "LIMIT" PATTERN COMMAND...: whatever the limit, no signal ends it; and says so once at least
+	local name=$1 limit=$2 pattern=$3 told=0 n
+	shift 3
+	for n in "${limits[@]}"; do
+		rc=0
+		(ulimit -c 0 && ulimit "$limit" "$n" && exec timeout -s KILL 60 "$@") >"$work/out" 2>"$work/err" || rc=$?
+		check "$name, ulimit $limit $n: ends by itself ($rc)" test "$rc" -lt 126
+		! grep -Eq "$pattern" "$work/err" || told=1
+	done
+	equal "$name, ulimit $limit: says what is missing" 1 "$told"
+}
+limits=(4 5 6 8 10)
+ended_by_us "zerod" -n 'too many open files; raise LimitNOFILE= or ulimit -n' "$z" --set listen.port=0 --set lanes.count=2 --set memory.budget=64MiB
+ended_by_us "zerod-lm" -n 'fewer than 8 free file descriptors for a client; raise ulimit -n' "$lm" train --endpoints "$closed" --text "$text" --steps 1
+ended_by_us "zeroctl bench" -n 'fewer than 8 free file descriptors for a client; raise ulimit -n' "$ctl" --endpoints "$closed" --timeout 1 bench
+ended_by_us "zeroctl status" -n 'refused' "$ctl" --endpoints "$closed" status
+if [[ $(nm "$ctl" 2>/dev/null) != *__asan_init* ]]; then
+	mapfile -t limits < <(seq 10000 4000 120000)
+	ended_by_us "zeroctl bench" -v 'no room for the threads of a client' "$ctl" --endpoints "$closed" --timeout 0.1 bench
+fi
+
 # ---- little address space: the BLAS would wait for it for ever
 if [[ $(nm "$lm" 2>/dev/null) == *__asan_init* ]]; then
 	echo "skip little address space: the sanitizer needs more of it than any limit"
