@@ -25,9 +25,19 @@ static struct replica_state *self(struct zd_lm_state *s)
 	return (struct replica_state *)s;
 }
 
+/* Of a job that has made steps; %s is its name. */
+#define NO_WAY_ON "in stage 0 the weights end with the workers: choose another --job, or drop this one (zeroctl --yes job drop %s)"
+
 static int failed(struct replica_state *r, int status)
 {
-	return zd_lm_connect_failure(r->client, status, r->base.detail, sizeof r->base.detail);
+	char *detail = r->base.detail;
+	size_t size = sizeof r->base.detail, len;
+	int rc = zd_lm_connect_failure(r->client, status, detail, size);
+	if (rc != ZD_LM_AGAIN || r->base.progress.round == 0)
+		return rc;
+	len = strlen(detail);
+	snprintf(detail + len, size - len, "; no launch can go on, " NO_WAY_ON, r->base.options->job);
+	return ZD_LM_FAILED;
 }
 
 static int begin(struct zd_lm_state *s)
@@ -132,10 +142,8 @@ struct zd_lm_state *zd_lm_state_replica(const struct zd_lm_options *o, int *ret_
 	}
 	if (r->base.progress.round == 0)
 		return &r->base;
-	snprintf(detail, size,
-		 "job '%s' has decided %llu rounds, and in stage 0 the weights died with the workers that made them: expected a new job; choose another "
-		 "--job, or drop this one (zeroctl --yes job drop %s)",
-		 o->job, (unsigned long long)r->base.progress.round, o->job);
+	snprintf(detail, size, "job '%s' has decided %llu rounds, expected a new job: " NO_WAY_ON, o->job,
+		 (unsigned long long)r->base.progress.round, o->job);
 fail:
 	free_state(&r->base);
 	return NULL;

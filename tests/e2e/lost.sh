@@ -37,6 +37,14 @@ for k in 1 2 3 5 8; do
 	done
 done
 
+daemon kept
+start "$port_kept" kept --stage 0 --steps 100000 --timeout 20 --lease 1
+read -r line <&"$watch"
+kill -TERM "$p1" # timeout hands it on
+rc=0 && wait "$p0" || rc=$?
+equal "a rank dies in stage 0: no later launch can go on, and the other rank ends" 1 "$rc"
+check "it says why" grep -q "rank 1 was last heard.*in stage 0 the weights end with the workers.*zeroctl --yes job drop kept" "$work/kept.0.err"
+
 daemon alone
 for rank in 0 1; do
 	job=alone$rank
