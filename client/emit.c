@@ -133,7 +133,7 @@ static int emit_open(struct zd_session *s, struct zd_link *l)
 	m.lane_index = l->index;
 	m.lane_count = s->lane_count;
 	m.has_create = 1;
-	m.create = s->config.create;
+	m.create = s->config.create && !zd_cgreet_known(s, l); /* what was there and is gone is lost, and not to be had by making it again */
 	return zd_cemit_frame(s, l, ZD_MSG_OPEN, ZD_STREAM(ZD_STREAM_OPEN, 0), &m.base, NULL, 0, NULL);
 }
 

@@ -112,16 +112,17 @@ void zd_cgreet_welcome(struct zd_session *s, struct zd_link *l, const Zd__Pb__We
 	zd_cgreet_welcomed(s, l, m->lane_count, m->features);
 }
 
-/* A lane that lives anew has lost what this client gave it or saw there. */
-static int same_life(struct zd_session *s, struct zd_link *l, const Zd__Pb__Opened *m)
+int zd_cgreet_known(const struct zd_session *s, const struct zd_link *l)
+{
+	return s->connected && l->known;
+}
+
+void zd_cgreet_lost(struct zd_session *s, const struct zd_link *l, const char *why)
 {
 	char name[320];
 
-	if (!l->known || (l->uuid_hi == m->uuid_hi && l->uuid_lo == m->uuid_lo) || !s->connected)
-		return 1;
 	zd_clink_name(s, l, name, sizeof(name));
-	zd_csession_lost(s, "%s has lost the state of job \"%s\" (it was created anew there)", name, s->spec.name);
-	return 0;
+	zd_csession_lost(s, "%s has lost the state of job \"%s\" (%s)", name, s->spec.name, why);
 }
 
 void zd_cgreet_opened(struct zd_session *s, struct zd_link *l, const Zd__Pb__Opened *m)
@@ -130,8 +131,10 @@ void zd_cgreet_opened(struct zd_session *s, struct zd_link *l, const Zd__Pb__Ope
 		zd_csession_fail(s, ZEROD_ERR_PROTOCOL, "%s sent OPENED twice", s->daemons[l->daemon]);
 		return;
 	}
-	if (!same_life(s, l, m))
+	if (zd_cgreet_known(s, l) && (l->uuid_hi != m->uuid_hi || l->uuid_lo != m->uuid_lo)) {
+		zd_cgreet_lost(s, l, "it was created anew there");
 		return;
+	}
 	l->known = 1;
 	l->uuid_hi = m->uuid_hi;
 	l->uuid_lo = m->uuid_lo;

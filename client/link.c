@@ -292,6 +292,12 @@ static void take_error(struct zd_session *s, struct zd_link *l, const Zd__Pb__Er
 		else
 			zd_csession_fail(s, ZEROD_ERR_REFUSED, "%s: %s: %s", name, zd_err_text(err), m->text);
 		return;
+	case ZD_ERR_NO_JOB:
+		if (zd_cgreet_known(s, l))
+			zd_cgreet_lost(s, l, "it is not there any more");
+		else
+			zd_csession_fail(s, ZEROD_ERR_REFUSED, "%s: %s: %s", name, zd_err_text(err), m->text);
+		return;
 	case ZD_ERR_DROPPED:
 		zd_csession_lost(s, "%s: %s: %s", name, zd_err_text(err), m->text);
 		return;

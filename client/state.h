@@ -325,6 +325,8 @@ void zd_clink_name(const struct zd_session *s, const struct zd_link *l, char *ou
 void zd_cgreet_welcomed(struct zd_session *s, struct zd_link *l, uint32_t lane_count, uint64_t features);
 void zd_cgreet_welcome(struct zd_session *s, struct zd_link *l, const Zd__Pb__Welcome *m);
 void zd_cgreet_opened(struct zd_session *s, struct zd_link *l, const Zd__Pb__Opened *m);
+int zd_cgreet_known(const struct zd_session *s, const struct zd_link *l); /* this session has given the lane something, or seen it there */
+void zd_cgreet_lost(struct zd_session *s, const struct zd_link *l, const char *why);
 
 /* ---------------------------------------------------------------- emit.c: what links owe, within the room of the actions */
 

@@ -54,6 +54,8 @@ int zd_lm_connect(struct zerod_client **ret_client, struct zd_lm_state *state, u
 	z.launch = o->launch.nonce;
 	z.lease_ms = o->lease_ms;
 	z.timeout_ms = o->timeout_ms;
+	if (o->timeout_ms && o->timeout_ms < z.connect_timeout_ms)
+		z.connect_timeout_ms = o->timeout_ms;
 	z.gather_bytes_max = o->gather_bytes ? o->gather_bytes : o->stage == 3 && o->reshard ? 0 : 2 * resident;
 	z.prefetch = o->stage == 3 ? o->prefetch : state->units;
 	int status = zerod_new(ret_client, &z, units, state->units, detail, size);

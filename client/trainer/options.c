@@ -320,7 +320,7 @@ static void finish(struct parsing *p)
 	}
 	o->command = p->command[0] == 't' ? ZD_LM_TRAIN : ZD_LM_REFERENCE;
 	if (o->command == ZD_LM_REFERENCE && p->launch.world && !p->launch.rank)
-		p->launch.rank = "0"; /* it plays all of them */
+		p->launch.rank = "0"; /* --world alone is enough */
 	if (!o->text)
 		usage_error("--text is missing: expected a file to train on, for instance /usr/share/common-licenses/GPL-3");
 	if (!p->has_floor)
@@ -331,6 +331,8 @@ static void finish(struct parsing *p)
 	if (zd_launch_read(&p->launch, NULL, NULL, &o->launch, text, sizeof text) < 0 ||
 	    zd_lm_config_check(&o->model, text, sizeof text) < 0 || zd_schedule_check(&o->schedule, text, sizeof text) < 0)
 		usage_error(text);
+	if (o->command == ZD_LM_REFERENCE)
+		o->launch.rank = 0; /* whatever a launcher says: it plays all of them, and reports */
 	if (o->launch.world > ZD_WORLD_MAX) {
 		snprintf(text, sizeof text, "--world: expected at most %u workers, found %u", ZD_WORLD_MAX, o->launch.world);
 		usage_error(text);

@@ -190,6 +190,9 @@ pids+=($!)
 check "rank 1 of a launch of hydra" hydra 1
 wait $!
 equal "ends with the bits of two" "$("$lm" reference "${small[@]}" --steps 2 --world 2 --json | grep -o '"sha256":.*')" "$(grep -o '"sha256":.*' "$work/hydra")"
+check "a rank that the environment gives the reference is not asked" test "$(RANK=1 WORLD_SIZE=2 "$lm" reference "${small[@]}" --steps 2 --json | grep -o '"sha256":.*')" = \
+	"$(grep -o '"sha256":.*' "$work/hydra")"
+expect "--timeout bounds the wait for a daemon, too" 1 'cannot connect: not connected after [0-9]{1,4} ms' "$lm" train "${small[@]}" --steps 1 --timeout 0.5 --endpoints 127.0.0.1:1
 batch() { env SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_JOB_ID=8 "$@" "$lm" train "${small[@]}" --steps 2 --job batch; }
 check "in Slurm's batch script, a job for one task" batch
 expect "a job for two, without srun" 2 '^zerod-lm: SLURM_NTASKS is 2, but .*start it with srun' batch SLURM_NTASKS=2

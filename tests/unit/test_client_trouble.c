@@ -223,6 +223,7 @@ static void test_lost(void **state)
 {
 	struct cw_config config = config_of(1);
 	struct cw_world *w = begin(&config, 1);
+	struct zd_job_view view;
 	struct cw_result *r;
 
 	(void)state;
@@ -234,6 +235,8 @@ static void test_lost(void **state)
 	cw_wait(w, r);
 	assert_int_equal(r->status, ZEROD_ERR_LOST);
 	assert_non_null(strstr(r->text, "lane 1 (two:2"));
+	assert_non_null(strstr(r->text, "has lost the state of job \"job\""));
+	assert_int_equal(zd_core_job_view(cw_core(w, 1), "job", &view), 0);
 	cw_free(w);
 }
 
