@@ -68,6 +68,8 @@ static int somebody_waits(const struct zd_job *j)
 {
 	if (j->state == ZD_ROUND_COLLECTING)
 		return 1;
+	if (j->state == ZD_ROUND_UNSEALED)
+		return j->joined > 1; /* any of them may have the weights that are missing */
 	return j->state == ZD_ROUND_EMPTY && j->joined > 1 && j->joined < j->world;
 }
 
@@ -186,8 +188,12 @@ void zd_lease_check(struct zd_core *core, struct zd_job *j)
 	zd_text_fail(0, core->text, sizeof core->text,
 		     "round %llu: rank %u was last heard %llu ms ago, the lease is %u ms; expected next was %s%s: start a higher epoch",
 		     (unsigned long long)(j->decided + 1), rank, (unsigned long long)((core->now - j->worker[rank].seen) / 1000000u),
-		     j->spec.lease_ms, unit ? "a push of unit " : j->worker[rank].committed ? "nothing, it has committed" : "its COMMIT",
-		     unit ? unit : "");
+		     j->spec.lease_ms,
+		     !j->sealed			? "its part of the initial weights"
+		     : unit			? "a push of unit "
+		     : j->worker[rank].committed ? "nothing, it has committed"
+						 : "its COMMIT",
+		     j->sealed && unit ? unit : "");
 	zd_round_end(core, j, ZD_ERR_LEASE, missing, n, core->text);
 }
 

@@ -132,7 +132,7 @@ int zd_round_serves(struct zd_core *core, struct zd_conn *c, uint64_t stream, st
 
 void zd_round_end(struct zd_core *core, struct zd_job *j, int code, const uint32_t *missing, size_t missing_count, const char *text)
 {
-	ZD_ASSERT(j->state == ZD_ROUND_EMPTY || j->state == ZD_ROUND_COLLECTING);
+	ZD_ASSERT(j->state == ZD_ROUND_UNSEALED || j->state == ZD_ROUND_EMPTY || j->state == ZD_ROUND_COLLECTING);
 	j->ended = 1;
 	j->ended_code = code;
 	zd_text_fail(0, j->ended_text, sizeof j->ended_text, "%s", text);

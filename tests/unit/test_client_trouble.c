@@ -218,6 +218,24 @@ static void test_parameters_differ(void **state)
 	cw_free(w);
 }
 
+/* Whoever waits for initial weights is told within the lease that the rank which had them has died. */
+static void test_killed_before_the_seal(void **state)
+{
+	struct cw_config config = config_of(2);
+	struct cw_world *w = connected(&config, 2);
+	struct cw_result *r = ask(w, 0, ZD_SE_REQ_GATHER, 0);
+	zd_time since = cw_now(w);
+
+	(void)state;
+	cw_mute(w, 1, 1);
+	cw_wait(w, r);
+	assert_int_equal(r->status, ZEROD_ERR_ABORTED);
+	assert_non_null(strstr(r->text, "rank 1 was last heard"));
+	assert_non_null(strstr(r->text, "its part of the initial weights"));
+	assert_true(cw_now(w) - since <= ZD_MS(config.spec.lease_ms + 100));
+	cw_free(w);
+}
+
 /* A daemon that lost its memory is named; nothing is created anew behind the trainer's back. */
 static void test_lost(void **state)
 {
@@ -427,6 +445,7 @@ int main(void)
 		cmocka_unit_test(test_load_of_the_next_launch),
 		cmocka_unit_test(test_lease),
 		cmocka_unit_test(test_parameters_differ),
+		cmocka_unit_test(test_killed_before_the_seal),
 		cmocka_unit_test(test_lost),
 		cmocka_unit_test(test_lost_before_the_launch),
 		cmocka_unit_test(test_nan_is_skipped),

@@ -208,11 +208,50 @@ static void sleep_is_no_absence(void **state)
 	hz_free(p.h);
 }
 
+/* Before the initial weights are complete, too: whoever should have loaded the rest is missed within the lease, and a later launch loads all of it. */
+static void before_the_seal(void **state)
+{
+	struct pair p = {.next = {0, 0}, .slot = {0, 1}};
+	struct hz *h = p.h = hz_new(8, 4u << 20);
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	for (uint32_t r = 0; r < 2; r++) {
+		hz_connect(h, r, ZD_ROLE_WORKER);
+		hz_open(h, r, 1);
+	}
+	hz_join(h, 0, (struct hz_who){.epoch = 1, .rank = 0, .world = 2});
+	assert_true(zd_core_deadline(h->core) == ZD_TIME_NEVER); /* a rank that is alone waits for nobody who has been here */
+	hz_join(h, 1, (struct hz_who){.epoch = 1, .rank = 1, .world = 2});
+	hz_send_fetch(h, 0, 20, 0, 0, 4096, 1, 1, 0);
+	p.next[0] = p.next[1] = h->now + ZD_MS(EVERY);
+	run(&p, 3 * LEASE);
+	assert_false(aborted(&p));
+	hz_disconnect(h, 1);
+	p.next[1] = ZD_TIME_NEVER;
+	run(&p, LEASE - EVERY);
+	assert_false(aborted(&p));
+	run(&p, EVERY);
+	while (h->conn[0].count > 1)
+		hz_recv(h, 0, ZD_MSG_PONG);
+	hz_aborted(h, 0, ZD_ERR_LEASE, 1, 0, "rank 1 was last heard 1000 ms ago, the lease is 1000 ms; expected next was its part of the initial weights");
+	assert_int_equal(hz_view(h).state, ZD_ROUND_UNSEALED);
+	hz_send_join(h, 0, (struct hz_who){.epoch = 1, .rank = 0, .world = 2});
+	hz_aborted(h, 0, ZD_ERR_LEASE, 1, 0, "rank 1 was last heard");
+	hz_connect(h, 2, ZD_ROLE_WORKER);
+	hz_open(h, 2, 0);
+	for (uint32_t r = 0; r < 2; r++)
+		hz_join(h, 2 * r, (struct hz_who){.epoch = 2, .rank = r, .world = 2, .process = r});
+	hz_load_all(h, 2, 1);
+	hz_recv(h, 0, ZD_MSG_DATA);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(absences), cmocka_unit_test(absences_in_pieces), cmocka_unit_test(who_comes_back_has_time),
-		cmocka_unit_test(the_dead_are_named), cmocka_unit_test(sleep_is_no_absence),
+		cmocka_unit_test(the_dead_are_named), cmocka_unit_test(sleep_is_no_absence),	cmocka_unit_test(before_the_seal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
