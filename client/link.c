@@ -416,13 +416,16 @@ void zd_clink_bytes(struct zd_session *s, const struct zd_session_event *ev)
 
 	if (!l || l->state < ZD_LINK_HELLO || l->state == ZD_LINK_CLOSING)
 		return;
-	l->heard = s->now;
+	if (l->rx)
+		l->heard = s->now;
 	zd_reader_advance(&l->reader, ev->u.bytes.len);
 	for (;;) {
 		int rc = zd_reader_next(&l->reader);
 
 		if (rc == ZD_READER_MORE)
 			return;
+		if (rc == ZD_READER_HEAD) /* not before: a damaged length takes PONGs for more of its head */
+			l->heard = s->now;
 		if (rc < 0) {
 			lost_stream(s, l, rc);
 			return;

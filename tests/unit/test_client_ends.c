@@ -560,6 +560,36 @@ static void test_damaged_request(void **state)
 	}
 }
 
+/* A length that is damaged and yet within its bounds makes the session wait for a head that does not come: what the lane says meanwhile is taken for
+ * it, and is no sign that anything arrives. */
+static void test_damaged_head_length(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event bytes = {.type = ZD_SE_BYTES, .slot = 0, .gen = c->gen[0]};
+	uint64_t r = push(c, 0, 0, 1, 0);
+	Zd__Pb__Error m = ZD__PB__ERROR__INIT;
+	uint8_t frame[128];
+	uint32_t quarters = 0;
+
+	(void)state;
+	skip_pushes(c, 0);
+	m.code = ZD_ERR_NO_UNIT;
+	m.text = (char *)"words";
+	bytes.u.bytes.len = zd_wire_encode(frame, sizeof(frame), ZD_MSG_ERROR, 0, &m.base, 0, 0);
+	frame[9] ^= 0x04; /* head_len, by 1,024: many PONGs */
+	memcpy(zd_session_window(c->session, 0, bytes.gen).base, frame, bytes.u.bytes.len);
+	cs_step(c, &bytes);
+	for (; !c->closed[0] && quarters < 10; quarters++) {
+		cs_tick(c, ZD_MS(spec.lease_ms) / 4);
+		for (uint32_t slot = 0; slot < 2; slot++)
+			if (!c->closed[slot])
+				cs_pong(c, slot, 0, 1);
+	}
+	assert_in_range(quarters, 4, 6);
+	comes_back(c, r, 0);
+	end(c);
+}
+
 /* It is not for ever: a request ends when its time is over, and says what was wrong. */
 static void test_damaged_every_time(void **state)
 {
@@ -697,6 +727,7 @@ int main(void)
 		cmocka_unit_test(test_damaged_welcome),
 		cmocka_unit_test(test_damaged_header),
 		cmocka_unit_test(test_damaged_request),
+		cmocka_unit_test(test_damaged_head_length),
 		cmocka_unit_test(test_damaged_every_time),
 		cmocka_unit_test(test_nobody_answers),
 		cmocka_unit_test(test_allocations_fail),
