@@ -65,16 +65,17 @@ void zd_clink_explain(const struct zd_session *s, const struct zd_link *l, char 
 {
 	const char *where = s->daemons[l->daemon];
 	const char *reason = l->reason[0] ? l->reason : "no answer yet";
+	const char *before = l->reason[0] ? "; the connection before was lost: " : ""; /* it may be lost again and again */
 
 	switch (l->state) {
 	case ZD_LINK_CONNECTING:
 		snprintf(out, size, "%s does not answer (%s); is zerod running there, and the port right?", where, reason);
 		return;
 	case ZD_LINK_HELLO:
-		snprintf(out, size, "%s accepts connections but does not answer HELLO; is it a zerod?", where);
+		snprintf(out, size, "%s accepts connections but does not answer HELLO%s%s; is it a zerod?", where, before, l->reason);
 		return;
 	case ZD_LINK_OPENING:
-		snprintf(out, size, "%s has not answered OPEN", where);
+		snprintf(out, size, "%s has not answered OPEN%s%s", where, before, l->reason);
 		return;
 	case ZD_LINK_GREETED:
 		snprintf(out, size, "%s answered, another daemon did not", where);

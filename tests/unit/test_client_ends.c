@@ -612,6 +612,32 @@ static void test_damaged_every_time(void **state)
 	end(c);
 }
 
+/* Also where time runs out just when the next connection is being made. */
+static void test_damaged_before(void **state)
+{
+	(void)state;
+	for (int greeted = 0; greeted < 2; greeted++) {
+		struct cs *c = begin_round(4, 2, 1);
+		struct zd_session_event ev = {.type = ZD_SE_REQ_GATHER, .deadline = c->now + ZD_MS(2100), .u.gather.unit = 0};
+		uint64_t r = cs_ask(c, &ev);
+		struct zd_session_event up = {.type = ZD_SE_UP, .slot = 0};
+
+		say_damaged(c, 0, 7);
+		cs_down(c, 0);
+		cs_tick(c, ZD_SEC(2));
+		up.gen = c->gen[0];
+		if (greeted)
+			cs_up(c, 0, 2);
+		else
+			cs_step(c, &up);
+		cs_tick(c, ZD_MS(100));
+		assert_int_equal(cs_ended(c, r)->status, ZEROD_ERR_TIMEOUT);
+		assert_non_null(strstr(cs_ended(c, r)->text, greeted ? "has not answered OPEN" : "does not answer HELLO"));
+		assert_non_null(strstr(cs_ended(c, r)->text, "a frame was damaged on the way: message type 16407 is not known"));
+		end(c);
+	}
+}
+
 static void test_nobody_answers(void **state)
 {
 	struct cs *c = malloc(sizeof(*c));
@@ -729,6 +755,7 @@ int main(void)
 		cmocka_unit_test(test_damaged_request),
 		cmocka_unit_test(test_damaged_head_length),
 		cmocka_unit_test(test_damaged_every_time),
+		cmocka_unit_test(test_damaged_before),
 		cmocka_unit_test(test_nobody_answers),
 		cmocka_unit_test(test_allocations_fail),
 	};
