@@ -220,7 +220,7 @@ static int error_allowed(const struct sim_conn *c, const Zd__Pb__Error *m)
 	case ZD_ERR_NOT_SEALED: /* what was loaded is gone; a second lane may say so when the first has ended the worker */
 		return w->crashes > 0 && (c->worker->phase == SIM_T_SEAL || c->worker->phase == SIM_T_CONNECT ||
 					  (c->worker->phase == SIM_T_ENDED && c->worker->was == SIM_T_SEAL));
-	case ZD_ERR_NO_JOB: return c->worker->epoch == 0;
+	case ZD_ERR_NO_JOB: return c->worker->epoch == 0 || (w->config.level == SIM_NONE && w->crashes > 0); /* lost with the lane's memory */
 	case ZD_ERR_ALREADY_SEALED: return w->crashes > 0; /* a lane that came back does not know what it had loaded */
 	default: return 0;
 	}

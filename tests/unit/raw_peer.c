@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +11,19 @@
 #include <unistd.h>
 
 #include "proto/crc32c.h"
+
+/* A signal for the daemon in this process may interrupt connect(), which goes on by itself. */
+static int connects(int fd)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLOUT};
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	while (poll(&wait, 1, RAW_PEER_LIMIT_S * 1000) < 0)
+		if (errno != EINTR)
+			return 0;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0 && wait.revents & POLLOUT;
+}
 
 int raw_open(struct raw_peer *p, uint16_t port)
 {
@@ -23,7 +37,7 @@ int raw_open(struct raw_peer *p, uint16_t port)
 	(void)setsockopt(p->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	zd_reader_init(&p->reader, ZD_SIDE_SERVER, p->head_mem, sizeof(p->head_mem));
 	zd_arena_init(&p->arena, p->arena_mem, sizeof(p->arena_mem));
-	if (connect(p->fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+	if (connect(p->fd, (struct sockaddr *)&addr, sizeof(addr)) == 0 || (errno == EINTR && connects(p->fd)))
 		return 0;
 	close(p->fd);
 	p->fd = -1;
@@ -44,6 +58,8 @@ int raw_bytes(struct raw_peer *p, const void *bytes, size_t len)
 	while (len) {
 		ssize_t n = send(p->fd, at, len, MSG_NOSIGNAL);
 
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n <= 0)
 			return -1;
 		at += n;
