@@ -10,7 +10,7 @@
  *   HEADER   less than a header is unread, and its magic is right as far as it is there whole
  *   HEAD     header is checked; crc is the checksum of the header; got counts what is in head_mem, if that is where the head goes
  *   CHOOSE   head is verified; the window is empty
- *   PAYLOAD  got bytes are in place, crc is theirs; landing is empty unless the payload is complete
+ *   PAYLOAD  got bytes are in place, crc is theirs unless the owner checks; landing is empty unless the payload is complete
  *   DONE     as PAYLOAD with everything in place
  *   FAILED   error says why; the window is empty
  */

@@ -3,7 +3,8 @@
  * Contributions: contribution k = micro * world + rank of an extent is counted once, and added in the order of k.
  *
  *   raw          at most two contributions in bf16: each is received into its own half of the extent's gradient area and stays there;
- *                when all are here, one call sums their squares, and Adam adds them later.
+ *                the kernel that reads it first also computes its checksum (docs/decisions/0009), and it is counted after that.  For the
+ *                last one that kernel is the norm, which sums the squares of all; Adam adds them later.
  *   accumulated  received into a window of the worker's own; added at once if it is next (which it always is for the smallest
  *                unfinished micro-batch and rank: nobody waits in a circle), else staged there until it is.
  *
