@@ -93,7 +93,7 @@ ALWAYS struct vec vec_sum(struct vec x, struct vec y)
 	return (struct vec){ eight_sum(x.a, y.a), eight_sum(x.b, y.b) };
 }
 
-/* The instructions that interleave and pack work within 128-bit halves of a register.  Apart: elements 0..3 and 8..11, then 4..7 and 12..15, as
+/* The instructions that interleave and part work within 128-bit halves of a register.  Apart: elements 0..3 and 8..11, then 4..7 and 12..15, as
  * they come out of these instructions and go back into them. */
 ALWAYS __m256 eight_apart(const float *p)
 {
@@ -137,9 +137,10 @@ struct halves {
 
 ALWAYS struct halves master_part(struct vec w)
 {
-	__m256i a = _mm256_castps_si256(w.a), b = _mm256_castps_si256(w.b), low = _mm256_set1_epi32(0xffff);
-	__m256i h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
-	__m256i l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+	const __m256i part = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,
+					      0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+	__m256i a = _mm256_shuffle_epi8(_mm256_castps_si256(w.a), part), b = _mm256_shuffle_epi8(_mm256_castps_si256(w.b), part);
+	__m256i l = _mm256_unpacklo_epi64(a, b), h = _mm256_unpackhi_epi64(a, b);
 
 	return (struct halves){ _mm256_add_epi16(h, _mm256_srli_epi16(l, 15)), l };
 }
