@@ -2,7 +2,7 @@
 /*
  * CRC32C for builds without ISA-L.  With SSE4.2 and PCLMULQDQ: four checksums at once over quarters of a block, because one `crc32` waits
  * for the one before (Gopal et al., Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction, Intel 2011).  As fast as ISA-L where
- * that has no VPCLMULQDQ.
+ * that has no VPCLMULQDQ.  Kernels that compute a checksum beside other work join their chains here, with ISA-L and without.
  */
 #include "proto/crc32c.h"
 

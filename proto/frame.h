@@ -116,8 +116,8 @@ struct zd_span zd_reader_window(struct zd_reader *r, struct zd_span sink);
 /* `n` bytes were put at the start of the last window.  Follow with zd_reader_next until it returns ZD_READER_MORE. */
 void zd_reader_advance(struct zd_reader *r, size_t n);
 
-/* Goes on as far as the bytes allow: enum zd_reader_status or a negative error (-ZD_ERR_BAD_MAGIC from four bytes on).  A frame without payload returns HEAD and then FRAME.
- * Between HEAD and the choice of a payload place it returns MORE: the choice may be made later. */
+/* Goes on as far as the bytes allow: enum zd_reader_status or a negative error (-ZD_ERR_BAD_MAGIC from four bytes on).  A frame without
+ * payload returns HEAD and then FRAME.  Between HEAD and the choice of a payload place it returns MORE: the choice may be made later. */
 int zd_reader_next(struct zd_reader *r) ZD_MUST_USE;
 
 /* After ZD_READER_HEAD with payload_len > 0: where the payload goes (payload_len bytes, lent until FRAME, error or the owner's end), or

@@ -252,7 +252,14 @@ struct zd_job {
 	uint64_t pushed_bytes, fetched_bytes, skipped;
 };
 
-enum zd_kernel_kind { ZD_K_ADAM, ZD_K_ACC, ZD_K_RAW, ZD_K_NORM, ZD_K_LOAD, ZD_K_MERGE };
+enum zd_kernel_kind {
+	ZD_K_ADAM,
+	ZD_K_ACC,
+	ZD_K_RAW,  /* reads a raw contribution first: its checksum, and the norm if `last`; the connection waits for it */
+	ZD_K_NORM, /* of raw contributions that are checked and counted */
+	ZD_K_LOAD,
+	ZD_K_MERGE,
+};
 
 struct zd_kernel_open {
 	uint64_t token, gather;

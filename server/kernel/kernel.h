@@ -92,7 +92,7 @@ struct zd_kernels {
 	void (*acc_add[ZD_CODEC_COUNT])(float *acc, const void *x, size_t n, double *block_sums, struct zd_reduce_result *result);
 
 	/* The block sums and result that acc_set of a (and then acc_add of b) would give, without an accumulator.  block_sums required.
-	 * checked: NULL, or a or b, whose CRC32C (proto/crc32c.h) goes to *crc: in the same pass it costs a third of a pass of its own. */
+	 * checked: NULL, or a or b, whose CRC32C (proto/crc32c.h) goes to *crc: in the same pass it costs a third of a pass of its own at most. */
 	void (*norm_bf16_1)(const uint16_t *a, size_t n, double *block_sums, struct zd_reduce_result *result, const uint16_t *checked,
 			    uint32_t *crc);
 	void (*norm_bf16_2)(const uint16_t *a, const uint16_t *b, size_t n, double *block_sums, struct zd_reduce_result *result,

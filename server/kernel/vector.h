@@ -60,16 +60,12 @@ ALWAYS void ahead_codec(const void *x, size_t i, enum zd_codec codec)
 /* `bytes` more, a multiple of 8. */
 ALWAYS uint64_t crc_words(uint64_t state, const void *p, size_t bytes)
 {
-#if CRC_BESIDE
 	for (size_t i = 0; i < bytes; i += 8) {
 		uint64_t word;
 		memcpy(&word, (const uint8_t *)p + i, sizeof word);
 		state = _mm_crc32_u64(state, word);
 	}
 	return state;
-#else
-	return (uint32_t)~zd_crc32c(~(uint32_t)state, p, bytes);
-#endif
 }
 
 /* ---- what a whole call needs once something in it was not finite; rare, so one element at a time ---- */

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "proto/crc32c.h"
 #include "server/kernel/kernel.h"
 
 #define LANES 2
@@ -206,6 +207,34 @@ static void kernel_norm_2(size_t first, size_t n)
 	kernels->norm_bf16_2(planes.ga + first, planes.gb + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result, NULL, NULL);
 }
 
+/* The same with the checksum of what they read first, or have written: beside it, and in a pass of its own. */
+
+static uint32_t crc;
+
+static void kernel_norm_1_checked(size_t first, size_t n)
+{
+	struct zd_reduce_result result;
+	kernels->norm_bf16_1(planes.ga + first, n, planes.sums + first / ZD_KERNEL_BLOCK, &result, planes.ga + first, &crc);
+}
+
+static void norm_1_apart(size_t first, size_t n)
+{
+	crc = zd_crc32c(0, planes.ga + first, 2 * n);
+	kernel_norm_1(first, n);
+}
+
+static void kernel_adam_checked(size_t first, size_t n)
+{
+	const struct planes *p = &planes;
+	kernels->adam[ZD_GRAD_BF16_1](p->hi + first, p->lo + first, p->m + first, p->v + first, p->ga + first, NULL, n, &consts, &crc);
+}
+
+static void adam_apart(size_t first, size_t n)
+{
+	kernel_adam(first, n);
+	crc = zd_crc32c(0, planes.hi + first, 2 * n);
+}
+
 #define BASELINES_EACH 3
 #define CHOICES (BASELINES_EACH + 1) /* and the kernel, last */
 
@@ -223,6 +252,8 @@ static const struct row rows[] = {
 	{ "kernel_reduce_add", 10, 0.80, kernel_acc_add, { accumulate_0, accumulate_1k, accumulate_2k } },
 	{ "kernel_norm_1", 2, 0, kernel_norm_1, { read_1_0, read_1_1k, read_1_2k } },
 	{ "kernel_norm_2", 4, 0, kernel_norm_2, { read_2_0, read_2_1k, read_2_2k } },
+	{ "kernel_norm_1_checked", 2, 0, kernel_norm_1_checked, { norm_1_apart, norm_1_apart, norm_1_apart } },
+	{ "kernel_adam_checked", 26, 0, kernel_adam_checked, { adam_apart, adam_apart, adam_apart } },
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 

@@ -108,6 +108,17 @@ static int feed(struct peer *p, const uint8_t *bytes, size_t size)
 	return 0;
 }
 
+/* The vector of a message with a payload. */
+static const struct zd_vector *a_push(void)
+{
+	size_t count;
+	const struct zd_vector *v = zd_vectors(&count);
+
+	while (v->type != ZD_MSG_PUSH)
+		v++;
+	return v;
+}
+
 static uint8_t *frame_of(const struct zd_vector *v, uint64_t stream, size_t *ret_size)
 {
 	uint8_t *frame = malloc(zd_vector_size(v));
@@ -253,15 +264,13 @@ static void test_random_pieces(void **state)
 static void test_payload_is_received_in_place(void **state)
 {
 	const struct zd_vector *v;
-	size_t count, size, head_end, first = 1000;
+	size_t size, head_end, first = 1000;
 	struct peer *p = malloc(sizeof(*p));
 	struct zd_span window;
 	uint8_t *frame;
 
 	(void)state;
-	v = zd_vectors(&count);
-	while (v->type != ZD_MSG_PUSH)
-		v++;
+	v = a_push();
 	frame = frame_of(v, 0, &size);
 	head_end = zd_wire_size(v->msg);
 	peer_init(p, ZD_SIDE_CLIENT);
@@ -285,14 +294,12 @@ static void test_payload_is_received_in_place(void **state)
 /* The place is taken back in the middle: nothing is written there any more, and the stream goes on. */
 static void test_skip_in_the_middle(void **state)
 {
-	size_t count, size, head_end;
-	const struct zd_vector *v = zd_vectors(&count);
+	size_t size, head_end;
+	const struct zd_vector *v = a_push();
 	struct peer *p = malloc(sizeof(*p));
 	uint8_t *frame;
 
 	(void)state;
-	while (v->type != ZD_MSG_PUSH)
-		v++;
 	head_end = zd_wire_size(v->msg);
 	for (size_t cut = head_end, turn = 0; cut < head_end + v->payload_len; cut += 256, turn++) {
 		frame = frame_of(v, 0, &size);
@@ -347,13 +354,11 @@ static void test_bad_headers(void **state)
 		{"head checksum", 16, 0, ZD_ERR_BAD_CHECKSUM, "checksum of PUSH does not match"},
 		{"stream is part of the checksum", 24, 77, ZD_ERR_BAD_CHECKSUM, "checksum of PUSH does not match"},
 	};
-	size_t count, size, known;
-	const struct zd_vector *v = zd_vectors(&count);
+	size_t size, known;
+	const struct zd_vector *v = a_push();
 	struct peer *p = malloc(sizeof(*p));
 
 	(void)state;
-	while (v->type != ZD_MSG_PUSH)
-		v++;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const struct bad_header *c = &cases[i];
 		uint8_t *frame = frame_of(v, 0, &size);
@@ -409,14 +414,12 @@ static void test_every_byte_is_covered(void **state)
 
 static void test_payload_checksum_can_be_agreed_away(void **state)
 {
-	size_t count, size;
-	const struct zd_vector *v = zd_vectors(&count);
+	size_t size;
+	const struct zd_vector *v = a_push();
 	struct peer *p = malloc(sizeof(*p));
 	uint8_t *frame;
 
 	(void)state;
-	while (v->type != ZD_MSG_PUSH)
-		v++;
 	frame = frame_of(v, 0, &size);
 	frame[size - 1] ^= 1;
 	for (int check = 0; check < 2; check++) {
@@ -438,14 +441,12 @@ static void test_payload_checksum_can_be_agreed_away(void **state)
 /* The owner checks: damage is his to find, and the frame after it is read as ever.  What is skipped after all has no owner any more. */
 static void test_payload_checksum_of_the_owner(void **state)
 {
-	size_t count, size;
-	const struct zd_vector *v = zd_vectors(&count);
+	size_t size;
+	const struct zd_vector *v = a_push();
 	struct peer *p = malloc(sizeof(*p));
 	uint8_t *frame;
 
 	(void)state;
-	while (v->type != ZD_MSG_PUSH)
-		v++;
 	for (int skip = 0; skip < 2; skip++) {
 		frame = frame_of(v, 0, &size);
 		frame[zd_wire_size(v->msg) + 3] ^= 1;
