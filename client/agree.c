@@ -470,6 +470,7 @@ void zd_cagree_prepared(struct zd_session *s, struct zd_link *l, const Zd__Pb__P
 	}
 	l->info.record = record;
 	l->info.has_record = 1;
+	l->absent = l->behind = 0; /* all ranks have committed */
 	l->ls = ZD_LS_READY;
 	try_decide(s);
 }

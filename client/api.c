@@ -2,13 +2,17 @@
 /* zerod.h: arguments checked, requests handed to the pump, blocking calls waited for. */
 #include "client/include/zerod.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/options.h"
 #include "client/pump.h"
+
+#define WAITING_MS 1000u /* between two calls of zerod_options.waiting */
 
 struct held {
 	uint32_t refs;
@@ -90,6 +94,41 @@ static int start(struct zerod_client *client, const struct zd_session_event *eve
 	return ZEROD_OK;
 }
 
+/* Contributions and the agreement need all ranks; weights need somebody to seal them, and then nobody. */
+static int needs_ranks(enum zd_session_event_type type, const struct zerod_progress *progress)
+{
+	return type == ZD_SE_REQ_STEP || type == ZD_SE_REQ_PUSH || type == ZD_SE_REQ_FLUSH || !progress->sealed;
+}
+
+/* Tells the caller's function whom this call waits for, if it is for somebody. */
+static void tell_waiting(struct zerod_client *client, enum zd_session_event_type type)
+{
+	struct zerod_progress progress;
+
+	if (zerod_progress(client, &progress) == ZEROD_OK && (progress.absent || progress.behind) && needs_ranks(type, &progress))
+		client->parsed.waiting(client->parsed.waiting_arg, &progress);
+}
+
+static void wait_finished(struct zerod_client *client, const struct call *call)
+{
+	zd_time next = zd_pump_now() + ZD_MS(WAITING_MS);
+
+	pthread_mutex_lock(&client->lock);
+	while (!call->finished) {
+		struct timespec until = {.tv_sec = (time_t)(next / ZD_MS(1000)), .tv_nsec = (long)(next % ZD_MS(1000))};
+
+		if (!client->parsed.waiting) {
+			pthread_cond_wait(&client->done, &client->lock);
+		} else if (pthread_cond_timedwait(&client->done, &client->lock, &until) == ETIMEDOUT && !call->finished) {
+			pthread_mutex_unlock(&client->lock);
+			tell_waiting(client, call->op.event.type);
+			next = zd_pump_now() + ZD_MS(WAITING_MS);
+			pthread_mutex_lock(&client->lock);
+		}
+	}
+	pthread_mutex_unlock(&client->lock);
+}
+
 /* The session ends every request by its deadline, so that this wait ends too, and not before borrowed memory is free. */
 static int wait_within(struct zerod_client *client, const struct zd_session_event *event, uint32_t timeout_ms, struct call *call)
 {
@@ -102,10 +141,7 @@ static int wait_within(struct zerod_client *client, const struct zd_session_even
 	call->client = client;
 	call->waits = 1;
 	zd_pump_post(client->pump, &call->op);
-	pthread_mutex_lock(&client->lock);
-	while (!call->finished)
-		pthread_cond_wait(&client->done, &client->lock);
-	pthread_mutex_unlock(&client->lock);
+	wait_finished(client, call);
 	return fail(client, call->status, call->text);
 }
 
@@ -126,11 +162,26 @@ static int bad_unit(struct zerod_client *client, uint32_t unit)
 
 /* ---------------------------------------------------------------- life */
 
+/* The clock of zd_pump_now, for waits with an end. */
+static int make_condition(pthread_cond_t *ret_condition)
+{
+	pthread_condattr_t attr;
+	int rc;
+
+	if (pthread_condattr_init(&attr) != 0)
+		return -1;
+	rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	if (rc == 0)
+		rc = pthread_cond_init(ret_condition, &attr);
+	pthread_condattr_destroy(&attr);
+	return rc == 0 ? 0 : -1;
+}
+
 static int make_locks(struct zerod_client *client)
 {
 	if (pthread_mutex_init(&client->lock, NULL) != 0)
 		return -1;
-	if (pthread_cond_init(&client->done, NULL) == 0)
+	if (make_condition(&client->done) == 0)
 		return 0;
 	pthread_mutex_destroy(&client->lock);
 	return -1;
@@ -224,7 +275,9 @@ int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progr
 	*ret_progress = (struct zerod_progress){.round = view.session.decided,
 						.step = view.session.step,
 						.sealed = view.session.sealed,
-						.lanes = view.session.lanes};
+						.lanes = view.session.lanes,
+						.absent = view.session.absent,
+						.behind = view.session.behind};
 	return ZEROD_OK;
 }
 

@@ -236,6 +236,8 @@ int zd_options_parse(struct zd_options *out, const struct zerod_options *options
 	out->create = options->create;
 	out->epoch = options->epoch;
 	out->launch = options->launch;
+	out->waiting = options->waiting;
+	out->waiting_arg = options->waiting_arg;
 	return ZEROD_OK;
 }
 

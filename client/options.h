@@ -15,6 +15,8 @@ struct zd_options {
 	char *names_memory;
 	uint32_t rank, world, timeout_ms, connect_timeout_ms, prefetch, create;
 	uint64_t epoch, launch, gather_bytes_max;
+	zerod_waiting *waiting;
+	void *waiting_arg;
 };
 
 void zd_options_tell(char *detail, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));

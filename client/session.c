@@ -537,6 +537,8 @@ void zd_session_view(const struct zd_session *s, struct zd_session_view *ret_vie
 		.lanes = s->lane_count,
 		.failed = s->failed,
 	};
+	for (uint32_t i = 0; i < s->lane_count; i++)
+		zd_cwaits_add(s, s->lanes[i], &ret_view->absent, &ret_view->behind);
 }
 
 void zd_session_result(const struct zd_session *s, struct zerod_step_result *ret_result)

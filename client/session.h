@@ -204,6 +204,7 @@ struct zd_session_view {
 	uint8_t agreeing;  /* a JOIN or its resolution is under way */
 	uint64_t decided, step;
 	uint32_t lanes;	   /* 0 until known */
+	uint64_t absent, behind; /* ranks as bits: see zerod_progress */
 	int failed;	   /* enum zerod_status: why nothing goes on any more, 0 while it does */
 };
 void zd_session_view(const struct zd_session *s, struct zd_session_view *ret_view);

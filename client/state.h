@@ -358,6 +358,8 @@ void zd_cagree_pb(struct zd_ballot b, Zd__Pb__Ballot *out);
 /* ---------------------------------------------------------------- waits.c: which ranks a lane waits for */
 
 void zd_cwaits_pong(struct zd_link *l, const Zd__Pb__Pong *m);
+/* Adds the ranks that this lane misses to two sets. */
+void zd_cwaits_add(const struct zd_session *s, const struct zd_link *l, uint64_t *absent, uint64_t *behind);
 /* Ranks that are absent, and those of the set `of` that are behind; "" if none is known. */
 void zd_cwaits_explain(const struct zd_link *l, uint64_t of, char *out, size_t size);
 

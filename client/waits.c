@@ -24,6 +24,19 @@ void zd_cwaits_pong(struct zd_link *l, const Zd__Pb__Pong *m)
 	l->behind = set_of(m->behind, m->n_behind);
 }
 
+static uint64_t behind_of(const struct zd_session *s, const struct zd_link *l)
+{
+	return l->ls == ZD_LS_COMMIT ? l->behind & ~(1ull << s->config.rank) : 0;
+}
+
+void zd_cwaits_add(const struct zd_session *s, const struct zd_link *l, uint64_t *absent, uint64_t *behind)
+{
+	if (l->state != ZD_LINK_OPEN)
+		return;
+	*absent |= l->absent;
+	*behind |= behind_of(s, l);
+}
+
 /* "rank 3", "ranks 0, 4-7" */
 static void name_ranks(uint64_t set, char *out, size_t size)
 {

@@ -13,7 +13,7 @@
  * allows, reconnects and resends when a connection drops, and tells when a step must be computed again.
  *
  * Threads: the library runs one thread of its own per client (the pump).  Every function may be called from any one thread at a time per
- * client; callbacks run on the pump thread and must not call blocking functions.  Buffers handed in are borrowed until the operation
+ * client; completions run on the pump thread and must not call blocking functions.  Buffers handed in are borrowed until the operation
  * completes and must stay unchanged until then.  Memory that functions return belongs to the client unless they say otherwise.
  * Nothing here prints, exits, aborts on bad input, touches errno or signal handlers.
  *
@@ -70,6 +70,20 @@ enum zerod_optimizer {
 
 struct zerod_client;
 
+/* Where the job stands. */
+struct zerod_progress {
+	uint64_t round;	 /* last decided round: the data loader goes on with round + 1 */
+	uint64_t step;	 /* optimizer steps applied = version of the weights */
+	uint32_t sealed; /* initial weights are complete */
+	uint32_t lanes;
+	uint64_t absent; /* bit r: rank r never joined this epoch, or is silent for longer than the lease; as the daemons said last, every quarter of a lease */
+	uint64_t behind; /* bit r: rank r joined, but has not pushed everything or called zerod_step; while this rank's own step waits, else 0 */
+};
+
+/* Called about once a second on the thread of a blocking call while that waits and ranks are absent or behind, so that a person can be told.  It
+ * must not call the client. */
+typedef void zerod_waiting(void *arg, const struct zerod_progress *progress);
+
 struct zerod_options {
 	size_t size;		  /* sizeof(struct zerod_options); set by zerod_options_init */
 	const char *endpoints;	  /* "host:port,host:port": the daemons, in an order that all workers share */
@@ -86,6 +100,8 @@ struct zerod_options {
 	uint32_t prefetch;	  /* units fetched ahead, default 1; bounded by gather_bytes_max too */
 	uint32_t extent_elems;	  /* 0: default */
 	uint32_t create;	  /* 1: create the job where it does not exist, default 1 */
+	zerod_waiting *waiting;	  /* NULL, the default: nobody is told */
+	void *waiting_arg;
 };
 
 ZEROD_API void zerod_options_init(struct zerod_options *options);
@@ -118,12 +134,6 @@ typedef void zerod_done(struct zerod_client *client, void *arg, int status);
 ZEROD_API int zerod_connect_start(struct zerod_client *client, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_connect(struct zerod_client *client) ZEROD_MUST_USE;
 
-struct zerod_progress {
-	uint64_t round;	 /* last decided round: the data loader goes on with round + 1 */
-	uint64_t step;	 /* optimizer steps applied = version of the weights */
-	uint32_t sealed; /* initial weights are complete */
-	uint32_t lanes;
-};
 ZEROD_API int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progress) ZEROD_MUST_USE;
 
 /* Initial weights of a whole unit: numel elements of codec.  Any worker may load any unit; what two of them load must be equal.  A launch that was

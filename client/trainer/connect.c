@@ -57,6 +57,8 @@ int zd_lm_connect(struct zerod_client **ret_client, struct zd_lm_state *state, u
 	if (o->timeout_ms && o->timeout_ms < z.connect_timeout_ms)
 		z.connect_timeout_ms = o->timeout_ms;
 	z.gather_bytes_max = o->gather_bytes ? o->gather_bytes : o->stage == 3 && o->reshard ? 0 : 2 * resident;
+	z.waiting = o->waiting;
+	z.waiting_arg = o->waiting_arg;
 	z.prefetch = o->stage == 3 ? o->prefetch : state->units;
 	int status = zerod_new(ret_client, &z, units, state->units, detail, size);
 	free(units);

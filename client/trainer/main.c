@@ -152,6 +152,8 @@ int main(int argc, char **argv)
 	zd_lm_options_parse(&options, argc, argv);
 	zd_kernels_thread_init();
 	zd_lm_report_begin(&report, &options);
+	options.waiting = zd_lm_report_waiting;
+	options.waiting_arg = &report;
 	if (check_files(&options, detail, sizeof detail) < 0) {
 		fprintf(stderr, "zerod-lm: %s\n", detail);
 		return EXIT_FAILURE;

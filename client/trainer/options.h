@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "client/include/zerod.h"
 #include "client/trainer/launch.h"
 #include "client/trainer/model.h"
 #include "client/trainer/schedule.h"
@@ -37,6 +38,8 @@ struct zd_lm_options {
 	int json;
 	int progress;		     /* -1 on a terminal only, 0 never, 1 always */
 	const char *kernels;	     /* mask for zd_kernels_select */
+	zerod_waiting *waiting;	     /* for zerod_options; not an option of the command line */
+	void *waiting_arg;
 };
 
 /* Parses argv; prints usage errors and exits 2, prints help and exits 0, as argp does. */

@@ -76,7 +76,13 @@ static void json_round(const struct zd_lm_round *round, double rate, const struc
 			    (json_int_t)st->payload_received, "resident_bytes", (json_int_t)st->gathered_bytes_max));
 }
 
-/* Overwritten at each step, so it must fit in a terminal of 80 columns. */
+/* Overwritten by the next, so it must fit in a terminal of 80 columns. */
+static void show_line(const char *line)
+{
+	line_open = 1;
+	fprintf(stderr, "\r%-79s", line);
+}
+
 static void live_line(const struct zd_lm_options *o, const struct zd_lm_round *round, double rate, const struct zerod_stats *st)
 {
 	char line[80], moved[48] = "";
@@ -84,8 +90,22 @@ static void live_line(const struct zd_lm_options *o, const struct zd_lm_round *r
 		snprintf(moved, sizeof moved, "  pushed %.0f MB  fetched %.0f MB", (double)st->payload_sent / 1e6,
 			 (double)st->payload_received / 1e6);
 	snprintf(line, sizeof line, "step %" PRIu64 "/%u  loss %.4f  %.0f tokens/s%s", round->round, o->steps, round->loss, rate, moved);
-	line_open = 1;
-	fprintf(stderr, "\r%-79s", line);
+	show_line(line);
+}
+
+void zd_lm_report_waiting(void *arg, const struct zerod_progress *progress)
+{
+	struct zd_lm_report *r = arg;
+	uint64_t ranks = progress->absent ? progress->absent : progress->behind;
+	int count = __builtin_popcountll(ranks), first = __builtin_ctzll(ranks);
+	const char *why = progress->absent ? "not here" : "behind";
+	char line[80], more[32] = "";
+	if (!r->live)
+		return;
+	if (count > 1)
+		snprintf(more, sizeof more, " and %d more", count - 1);
+	snprintf(line, sizeof line, "step %" PRIu64 "/%u  waiting for rank %d%s: %s", progress->round + 1, r->options->steps, first, more, why);
+	show_line(line);
 }
 
 void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round)
@@ -115,7 +135,7 @@ void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct
 
 void zd_lm_report_clear(struct zd_lm_report *r)
 {
-	if (r->live && r->rounds)
+	if (r->live && line_open)
 		fputc('\n', stderr);
 	line_open = 0;
 }

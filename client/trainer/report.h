@@ -20,6 +20,8 @@ void zd_lm_report_begin(struct zd_lm_report *r, const struct zd_lm_options *opti
 void zd_lm_report_start(const struct zd_lm_options *options, const struct zd_lm_state *state);
 /* A zd_lm_observe; arg is the report. */
 void zd_lm_report_round(void *arg, const struct zd_lm_state *state, const struct zd_lm_round *round);
+/* A zerod_waiting; arg is the report. */
+void zd_lm_report_waiting(void *arg, const struct zerod_progress *progress);
 /* Ends the progress line before other output. */
 void zd_lm_report_clear(struct zd_lm_report *r);
 /* Around the generation of a text: what that costs beyond training. */

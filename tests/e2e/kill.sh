@@ -61,6 +61,15 @@ wait "$late_0" || rc=$?
 equal "one of three killed before the last has come: who waits ends with exit 75" 75 "$rc"
 expect "and so does the last" 75 '^zerod-lm: rank 2: .*rank 1 was last heard.*start a higher epoch' late 2
 
+# Who looks at rank 0 sees for whom it waits, long before its timeout. Lines of progress end where the next begins.
+exec {watch}< <(exec "$bin/zerod-lm" train "${small[@]}" --endpoints "$endpoints" --job alone --world 2 --rank 0 --lease 1 --progress always 2>&1)
+alone=$!
+pids+=("$alone")
+line=
+while [[ $line != *waiting* ]] && read -r -d $'\r' line <&"$watch"; do :; done
+equal "a rank that is not here is named while the other waits" "step 1/12  waiting for rank 1: not here" "${line%"${line##*[! ]}"}"
+kill -KILL "$alone"
+
 # A worker that stands still while a new launch takes over.
 start stale 1 1
 other=$started

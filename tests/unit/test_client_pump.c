@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -63,22 +64,35 @@ static int stop_daemons(void **state)
 	return daemon_thread_stop(daemons[0], 1) != ZD_EXIT_OK || daemon_thread_stop(daemons[1], 1) != ZD_EXIT_OK;
 }
 
-static struct zerod_client *make(const char *where, const char *job, uint32_t rank, uint32_t world, uint32_t connect_ms)
+static struct zerod_options options_of(const char *where, const char *job, uint32_t rank, uint32_t world)
 {
 	struct zerod_options o;
-	struct zerod_client *client;
-	char text[300];
 
 	zerod_options_init(&o);
 	o.endpoints = where;
 	o.job = job;
 	o.rank = rank;
 	o.world = world;
-	if (connect_ms)
-		o.connect_timeout_ms = connect_ms;
-	if (zerod_new(&client, &o, units, 3, text, sizeof(text)) != ZEROD_OK)
+	return o;
+}
+
+static struct zerod_client *make_with(const struct zerod_options *o)
+{
+	struct zerod_client *client;
+	char text[300];
+
+	if (zerod_new(&client, o, units, 3, text, sizeof(text)) != ZEROD_OK)
 		fail_msg("%s", text);
 	return client;
+}
+
+static struct zerod_client *make(const char *where, const char *job, uint32_t rank, uint32_t world, uint32_t connect_ms)
+{
+	struct zerod_options o = options_of(where, job, rank, world);
+
+	if (connect_ms)
+		o.connect_timeout_ms = connect_ms;
+	return make_with(&o);
 }
 
 #define MUST(call)                                                                                                                    \
@@ -265,6 +279,85 @@ static void test_two_workers(void **state)
 	}
 }
 
+/* ---------------------------------------------------------------- who is waited for */
+
+/* Rank 0 is told about rank 1, which does its next thing only then. */
+struct told {
+	sem_t absent, behind; /* posted when it is said to be so */
+	uint64_t others;      /* ranks of which something was said, too */
+};
+
+static void tell(void *arg, const struct zerod_progress *p)
+{
+	struct told *told = arg;
+
+	if (p->absent == 2 && p->behind == 0)
+		sem_post(&told->absent);
+	else if (p->absent == 0 && p->behind == 2)
+		sem_post(&told->behind);
+	told->others |= (p->absent | p->behind) & ~2ull;
+}
+
+static struct zerod_client *make_waiting(uint32_t rank, struct told *told)
+{
+	struct zerod_options o = options_of(endpoints, "waits", rank, 2);
+
+	o.lease_ms = 1000; /* daemons are asked every quarter of it */
+	o.waiting = rank == 0 ? tell : NULL;
+	o.waiting_arg = told;
+	return make_with(&o);
+}
+
+static void step_once(struct zerod_client *client, const uint16_t *grad)
+{
+	struct zerod_hyper hyper;
+
+	zerod_hyper_init(&hyper);
+	MUST(zerod_push(client, 2, 0, 1, grad));
+	MUST(zerod_push(client, 0, 0, 1, grad));
+	MUST(zerod_step(client, &hyper, 1, NULL));
+}
+
+static void *come_late(void *arg)
+{
+	struct told *told = arg;
+	struct zerod_client *client = make_waiting(1, told);
+	uint16_t *grad = calloc(N0, 2);
+
+	sem_wait(&told->absent);
+	MUST(zerod_connect(client));
+	sem_wait(&told->behind);
+	step_once(client, grad);
+	zerod_free(client);
+	free(grad);
+	return NULL;
+}
+
+static void test_who_waits_is_told_for_whom(void **state)
+{
+	struct told told = {.others = 0};
+	struct zerod_client *client = make_waiting(0, &told);
+	uint16_t *grad = calloc(N0, 2);
+	struct zerod_progress progress;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(sem_init(&told.absent, 0, 0) | sem_init(&told.behind, 0, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, come_late, &told), 0);
+	MUST(zerod_connect(client));
+	for (uint32_t u = 0; u < 3; u++)
+		MUST(zerod_load(client, u, ZEROD_BF16, grad));
+	MUST(zerod_seal(client));
+	step_once(client, grad);
+	MUST(zerod_progress(client, &progress));
+	assert_int_equal(progress.round, 1);
+	assert_int_equal(progress.absent | progress.behind, 0);
+	assert_int_equal(told.others, 0);
+	pthread_join(thread, NULL);
+	zerod_free(client);
+	free(grad);
+}
+
 /* ---------------------------------------------------------------- calls */
 
 struct seen {
@@ -348,7 +441,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused),	  cmocka_unit_test(test_silent),      cmocka_unit_test(test_other_protocol),
 		cmocka_unit_test(test_two_workers), cmocka_unit_test(test_free_cancels), cmocka_unit_test(test_wrong_calls),
-		cmocka_unit_test(test_rank_taken),
+		cmocka_unit_test(test_rank_taken),  cmocka_unit_test(test_who_waits_is_told_for_whom),
 	};
 
 	return cmocka_run_group_tests(tests, start_daemons, stop_daemons);
