@@ -18,11 +18,10 @@ reference() { # options: prints the digest
 	"$bin/zerod-lm" reference "${small[@]}" --json "$@" >"$work/reference.json" 2>"$work/reference.err" || cat "$work/reference.err" >&2
 	digest_of "$work/reference.json"
 }
-# train ENDPOINTS WORLD options: all ranks as processes; leaves rank0.json; the digest in $digest
-train() {
+# launch ENDPOINTS WORLD options: all ranks of job-$n as processes; leaves rank0.json; the digest in $digest
+launch() {
 	local endpoints=$1 world=$2 rank rcs=0 started=()
 	shift 2
-	((n++)) || :
 	for ((rank = world - 1; rank >= 0; rank--)); do
 		"$bin/zerod-lm" train "${small[@]}" --endpoints "$endpoints" --job "job-$n" --rank "$rank" --world "$world" --json "$@" \
 			>"$work/rank$rank.json" 2>"$work/rank$rank.err" &
@@ -32,8 +31,14 @@ train() {
 	for pid in "${started[@]}"; do wait "$pid" || rcs=1; done
 	((rcs == 0)) || cat "$work"/rank*.err >&2
 	digest=$(digest_of "$work/rank0.json")
-	"$bin/zeroctl" --endpoints "$endpoints" --yes job drop "job-$n" >/dev/null || :
 	return "$rcs"
+}
+train() { # the same as a job of its own
+	local rc=0
+	((n++)) || :
+	launch "$@" || rc=$?
+	"$bin/zeroctl" --endpoints "$1" --yes job drop "job-$n" >/dev/null || :
+	return "$rc"
 }
 
 daemon one
@@ -78,6 +83,17 @@ equal "fp32 gradients, three workers" "$want" "$digest"
 want=$(reference --world 1 --optimizer adam --max-norm 0.05)
 train "$two" 1 --optimizer adam --max-norm 0.05
 equal "Adam with L2, always clipped" "$want" "$digest"
+
+# ---- the number of workers changes from launch to launch
+resized() { # ENDPOINTS: the digest after launches of 2, 3 and 1 workers
+	((n++)) || :
+	launch "$1" 2 --epoch 1 --steps 2 && launch "$1" 3 --epoch 2 --steps 4 && launch "$1" 1 --epoch 3 --steps 6
+}
+resized "$one"
+want=$digest
+check "launches of 2, 3 and 1 workers go on from each other" test "$(field "$work/rank0.json" rounds)" -eq 6
+resized "$scalar,$three"
+equal "with the same bits in another layout" "$want" "$digest"
 
 # ---- memory of a worker: never more gathered weights than the limiter's bound
 train "$one" 2 --stage 3
