@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/options.h"
 #include "client/pump.h"
@@ -22,12 +23,17 @@ struct held {
 struct zerod_client {
 	struct zd_pump *pump;
 	struct zd_options parsed;
+	pid_t process;	      /* that made it: the pump's thread is not in a forked one */
 	pthread_mutex_t lock; /* held, and `done` of waiting calls */
 	pthread_cond_t done;
 	struct held *held; /* per unit */
-	char detail[ZD_DETAIL_BYTES];	   /* of the calling thread */
-	char pump_detail[ZD_DETAIL_BYTES]; /* of the callback that runs */
 };
+
+/* The words of this thread's last call, or of the operation whose callback runs on it: threads that call at once do not take each other's. */
+static _Thread_local struct {
+	const struct zerod_client *client;
+	char text[ZD_DETAIL_BYTES];
+} told;
 
 /* An operation on the heap with a callback, or on the stack of a caller that waits. */
 struct call {
@@ -41,10 +47,42 @@ struct call {
 	char text[ZD_DETAIL_BYTES];
 };
 
-static int fail(struct zerod_client *client, int status, const char *text)
+static int fail(const struct zerod_client *client, int status, const char *text)
 {
-	snprintf(client->detail, sizeof(client->detail), "%s", text);
+	told.client = client;
+	snprintf(told.text, sizeof(told.text), "%s", text);
 	return status;
+}
+
+static int is_copy(const struct zerod_client *client)
+{
+	return getpid() != client->process;
+}
+
+static int usable(const struct zerod_client *client)
+{
+	if (!is_copy(client))
+		return ZEROD_OK;
+	return fail(client, ZEROD_ERR_STATE, "this process was forked from the one that made the client, whose connections and thread stay there: "
+					     "make another client here");
+}
+
+/* What a caller's thread does for the pump must leave errno to the caller. */
+static void post(struct zerod_client *client, struct zd_op *op)
+{
+	int before = errno;
+
+	zd_pump_post(client->pump, op);
+	errno = before;
+}
+
+static void *allocate(size_t size)
+{
+	int before = errno;
+	void *memory = malloc(size);
+
+	errno = before;
+	return memory;
 }
 
 static void finish(struct zd_op *op, int status, const char *text, const uint16_t *weights)
@@ -64,13 +102,13 @@ static void finish(struct zd_op *op, int status, const char *text, const uint16_
 		call->weights = weights;
 		snprintf(call->text, sizeof(call->text), "%s", text);
 		call->finished = 1;
-		pthread_cond_signal(&client->done);
+		pthread_cond_broadcast(&client->done); /* several threads may wait, each for its own */
 		pthread_mutex_unlock(&client->lock);
 		return;
 	}
 	pthread_mutex_unlock(&client->lock);
 	if (call->done) {
-		snprintf(client->pump_detail, sizeof(client->pump_detail), "%s", text);
+		(void)fail(client, status, text);
 		call->done(client, call->arg, status);
 	}
 	free(call);
@@ -79,8 +117,12 @@ static void finish(struct zd_op *op, int status, const char *text, const uint16_
 /* Returns at once; done may be NULL. */
 static int start(struct zerod_client *client, const struct zd_session_event *event, zerod_done *done, void *arg)
 {
-	struct call *call = malloc(sizeof(*call));
+	struct call *call;
+	int rc = usable(client);
 
+	if (rc != ZEROD_OK)
+		return rc;
+	call = allocate(sizeof(*call));
 	if (!call)
 		return fail(client, ZEROD_ERR_MEMORY, "no memory for an operation");
 	memset(call, 0, offsetof(struct call, text));
@@ -90,7 +132,7 @@ static int start(struct zerod_client *client, const struct zd_session_event *eve
 	call->client = client;
 	call->done = done;
 	call->arg = arg;
-	zd_pump_post(client->pump, &call->op);
+	post(client, &call->op);
 	return ZEROD_OK;
 }
 
@@ -132,7 +174,11 @@ static void wait_finished(struct zerod_client *client, const struct call *call)
 /* The session ends every request by its deadline, so that this wait ends too, and not before borrowed memory is free. */
 static int wait_within(struct zerod_client *client, const struct zd_session_event *event, uint32_t timeout_ms, struct call *call)
 {
+	int rc = usable(client);
+
 	memset(call, 0, offsetof(struct call, text));
+	if (rc != ZEROD_OK)
+		return rc;
 	if (zd_pump_is_own_thread(client->pump))
 		return fail(client, ZEROD_ERR_STATE, "a blocking call from a callback: use the _start form there");
 	call->op.event = *event;
@@ -140,7 +186,7 @@ static int wait_within(struct zerod_client *client, const struct zd_session_even
 	call->op.finish = finish;
 	call->client = client;
 	call->waits = 1;
-	zd_pump_post(client->pump, &call->op);
+	post(client, &call->op);
 	wait_finished(client, call);
 	return fail(client, call->status, call->text);
 }
@@ -152,12 +198,30 @@ static int wait_for(struct zerod_client *client, const struct zd_session_event *
 	return wait_within(client, event, client->parsed.timeout_ms, &call);
 }
 
-static int bad_unit(struct zerod_client *client, uint32_t unit)
+static int bad_unit(const struct zerod_client *client, uint32_t unit)
 {
+	char text[80];
+
 	if (unit < client->parsed.spec.unit_count)
 		return 0;
-	snprintf(client->detail, sizeof(client->detail), "unit %u does not exist: the job has %u, from 0", unit, client->parsed.spec.unit_count);
+	snprintf(text, sizeof(text), "unit %u does not exist: the job has %u, from 0", unit, client->parsed.spec.unit_count);
+	(void)fail(client, ZEROD_ERR_ARGUMENT, text);
 	return 1;
+}
+
+/* What the session looked like after its last event. */
+static int look(struct zerod_client *client, const void *ret, const char *if_null, struct zd_pump_view *view)
+{
+	int rc;
+
+	if (!client)
+		return ZEROD_ERR_ARGUMENT;
+	if (!ret)
+		return fail(client, ZEROD_ERR_ARGUMENT, if_null);
+	rc = usable(client);
+	if (rc == ZEROD_OK)
+		zd_pump_look(client->pump, view);
+	return rc;
 }
 
 /* ---------------------------------------------------------------- life */
@@ -187,8 +251,8 @@ static int make_locks(struct zerod_client *client)
 	return -1;
 }
 
-int zerod_new(struct zerod_client **ret_client, const struct zerod_options *options, const struct zerod_unit *units, uint32_t unit_count,
-	      char *detail, size_t detail_size)
+static int make_client(struct zerod_client **ret_client, const struct zerod_options *options, const struct zerod_unit *units, uint32_t unit_count,
+		       char *detail, size_t detail_size)
 {
 	struct zerod_client *client;
 	struct zd_session_config config;
@@ -215,6 +279,9 @@ int zerod_new(struct zerod_client **ret_client, const struct zerod_options *opti
 	rc = zd_pump_new(&client->pump, &config, client->parsed.endpoints, &lacks);
 	if (rc != ZEROD_OK)
 		goto no_pump;
+	client->process = getpid();
+	if (told.client == client) /* words of one that was freed, whose memory this is */
+		told.client = NULL;
 	*ret_client = client;
 	return ZEROD_OK;
 no_pump:
@@ -229,9 +296,21 @@ no_options:
 	return rc;
 }
 
+int zerod_new(struct zerod_client **ret_client, const struct zerod_options *options, const struct zerod_unit *units, uint32_t unit_count,
+	      char *detail, size_t detail_size)
+{
+	int before = errno, rc = make_client(ret_client, options, units, unit_count, detail, detail_size);
+
+	errno = before;
+	return rc;
+}
+
 void zerod_free(struct zerod_client *client)
 {
-	if (!client)
+	int before = errno;
+
+	/* In a copy nothing may be touched: its loop is the other process's, its locks may be held by a thread that is not here. */
+	if (!client || is_copy(client) || zd_pump_is_own_thread(client->pump))
 		return;
 	zd_pump_free(client->pump);
 	pthread_cond_destroy(&client->done);
@@ -239,13 +318,12 @@ void zerod_free(struct zerod_client *client)
 	free(client->held);
 	zd_options_fini(&client->parsed);
 	free(client);
+	errno = before;
 }
 
 const char *zerod_detail(const struct zerod_client *client)
 {
-	if (!client)
-		return "";
-	return zd_pump_is_own_thread(client->pump) ? client->pump_detail : client->detail;
+	return client && told.client == client ? told.text : "";
 }
 
 int zerod_connect_start(struct zerod_client *client, zerod_done *done, void *arg)
@@ -266,10 +344,10 @@ int zerod_connect(struct zerod_client *client)
 int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progress)
 {
 	struct zd_pump_view view;
+	int rc = look(client, ret_progress, "ret_progress is NULL", &view);
 
-	if (!client || !ret_progress)
-		return ZEROD_ERR_ARGUMENT;
-	zd_pump_look(client->pump, &view);
+	if (rc != ZEROD_OK)
+		return rc;
 	if (!view.session.connected)
 		return fail(client, ZEROD_ERR_STATE, "not connected: call zerod_connect first");
 	*ret_progress = (struct zerod_progress){.round = view.session.decided,
@@ -284,12 +362,11 @@ int zerod_progress(struct zerod_client *client, struct zerod_progress *ret_progr
 int zerod_stats(struct zerod_client *client, struct zerod_stats *ret_stats)
 {
 	struct zd_pump_view view;
+	int rc = look(client, ret_stats, "ret_stats is NULL", &view);
 
-	if (!client || !ret_stats)
-		return ZEROD_ERR_ARGUMENT;
-	zd_pump_look(client->pump, &view);
-	*ret_stats = view.stats;
-	return ZEROD_OK;
+	if (rc == ZEROD_OK)
+		*ret_stats = view.stats;
+	return rc;
 }
 
 /* ---------------------------------------------------------------- load, seal */
@@ -365,7 +442,7 @@ const uint16_t *zerod_weights(struct zerod_client *client, uint32_t unit)
 {
 	const uint16_t *weights;
 
-	if (!client || unit >= client->parsed.spec.unit_count)
+	if (!client || unit >= client->parsed.spec.unit_count || is_copy(client))
 		return NULL;
 	pthread_mutex_lock(&client->lock);
 	weights = client->held[unit].weights;
@@ -377,25 +454,20 @@ int zerod_release(struct zerod_client *client, uint32_t unit, int keep)
 {
 	const struct zd_session_event ev = {.type = ZD_SE_REQ_RELEASE, .u.gather = {.unit = unit, .keep = keep != 0}};
 	struct held *held;
-	uint32_t refs;
 	int rc;
 
 	if (!client || bad_unit(client, unit))
 		return ZEROD_ERR_ARGUMENT;
-	held = &client->held[unit];
-	pthread_mutex_lock(&client->lock);
-	refs = held->refs;
-	pthread_mutex_unlock(&client->lock);
-	if (refs == 0)
-		return fail(client, ZEROD_ERR_STATE, "release of a unit that is not gathered");
-	rc = start(client, &ev, NULL, NULL);
+	rc = usable(client);
 	if (rc != ZEROD_OK)
 		return rc;
+	held = &client->held[unit];
 	pthread_mutex_lock(&client->lock);
-	if (--held->refs == 0)
+	rc = held->refs > 0 ? start(client, &ev, NULL, NULL) : fail(client, ZEROD_ERR_STATE, "release of a unit that is not gathered");
+	if (rc == ZEROD_OK && --held->refs == 0)
 		held->weights = NULL;
 	pthread_mutex_unlock(&client->lock);
-	return ZEROD_OK;
+	return rc;
 }
 
 static void plan_finish(struct zd_op *op, int status, const char *text, const uint16_t *weights)
@@ -408,22 +480,28 @@ int zerod_plan_gathers(struct zerod_client *client, const uint32_t *units, uint3
 {
 	struct zd_op *op;
 	uint32_t *copy;
+	int rc;
 
 	if (!client)
 		return ZEROD_ERR_ARGUMENT;
-	if ((!units && count > 0) || count > 4096)
+	if (!units && count > 0)
+		return fail(client, ZEROD_ERR_ARGUMENT, "units is NULL");
+	if (count > 4096)
 		return fail(client, ZEROD_ERR_ARGUMENT, "a plan has at most 4096 units");
 	for (uint32_t i = 0; i < count; i++)
 		if (bad_unit(client, units[i]))
 			return ZEROD_ERR_ARGUMENT;
-	op = malloc(sizeof(*op) + count * sizeof(*copy));
+	rc = usable(client);
+	if (rc != ZEROD_OK)
+		return rc;
+	op = allocate(sizeof(*op) + count * sizeof(*copy));
 	if (!op)
 		return fail(client, ZEROD_ERR_MEMORY, "no memory for the plan");
 	copy = (uint32_t *)(op + 1);
 	if (count > 0)
 		memcpy(copy, units, count * sizeof(*copy));
 	*op = (struct zd_op){.finish = plan_finish, .event = {.type = ZD_SE_REQ_PLAN, .u.plan = {.units = copy, .count = count}}};
-	zd_pump_post(client->pump, op);
+	post(client, op);
 	return ZEROD_OK;
 }
 
@@ -568,10 +646,9 @@ int zerod_step(struct zerod_client *client, const struct zerod_hyper *hyper, uin
 int zerod_step_result(struct zerod_client *client, struct zerod_step_result *ret_result)
 {
 	struct zd_pump_view view;
+	int rc = look(client, ret_result, "ret_result is NULL", &view);
 
-	if (!client || !ret_result)
-		return ZEROD_ERR_ARGUMENT;
-	zd_pump_look(client->pump, &view);
-	*ret_result = view.result;
-	return ZEROD_OK;
+	if (rc == ZEROD_OK)
+		*ret_result = view.result;
+	return rc;
 }

@@ -170,7 +170,9 @@ static int parse_spec(struct zd_options *out, const struct zerod_options *o, con
 {
 	struct zd_spec *spec = &out->spec;
 
-	if (!units || unit_count < 1 || unit_count > ZD_UNITS_MAX)
+	if (!units && unit_count > 0)
+		REFUSE("units is NULL");
+	if (unit_count < 1 || unit_count > ZD_UNITS_MAX)
 		REFUSE("%u units: a job has 1 to %u", unit_count, ZD_UNITS_MAX);
 	if (strlen(o->job) > ZD_NAME_MAX)
 		REFUSE("job name \"%.80s\" is longer than %u bytes", o->job, ZD_NAME_MAX);

@@ -54,7 +54,7 @@ check "C, static, pkg-config" cc $sanitize -o "$work/static" "$src/main.c" $("${
 expect "runs" 0 '^zerod [0-9.]+: 3f80$' env -u LD_LIBRARY_PATH "$work/static" "127.0.0.1:$port_one" static
 check "needs no libzerod.so" bash -c "! readelf -d '$work/static' | grep -q libzerod"
 if command -v c++ >/dev/null; then
-	check "C++" c++ -Wall -Wextra -Werror -pedantic $sanitize -o "$work/plusplus" "$src/main.cc" $("${pc[@]}" --cflags --libs zerod)
+	check "C++" c++ -Wall -Wextra -Wshadow -Werror -pedantic $sanitize -o "$work/plusplus" "$src/main.cc" $("${pc[@]}" --cflags --libs zerod)
 	expect "runs" 0 '^zerod [0-9.]+: 3f80$' "$work/plusplus" "127.0.0.1:$port_one" plusplus
 else
 	echo "skip C++: there is no c++"
