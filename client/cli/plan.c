@@ -32,8 +32,7 @@ struct zd_plan_wire_spec zd_plan_mode_wire(const struct zd_plan_mode *mode, cons
 
 int zd_plan_refused(const struct zd_command *command, int code, FILE *err)
 {
-	return zd_args_error(command, err, "%s, found values that together are none; check sizes and counts",
-			     zd_plan_error(code));
+	return zd_args_error(command, err, "the values do not go together: %s; check sizes and counts", zd_plan_error(code));
 }
 
 int zd_plan_answer(const struct zd_command *command, const void *options, enum zd_table_format format,

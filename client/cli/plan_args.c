@@ -37,6 +37,31 @@ int zd_args_error(const struct zd_command *command, FILE *err, const char *forma
 
 /* --- values --- */
 
+/* As short as it can be told without rounding: "expected 0 to 1, found '1'" would be a riddle. */
+static const char *bound(double value, char out[32])
+{
+	int digits = 6;
+
+	do
+		snprintf(out, 32, "%.*g", digits, value);
+	while (strtod(out, NULL) != value && ++digits <= 17);
+	return out;
+}
+
+static bool within(const struct zd_command *cmd, const struct zd_arg *arg, double value, const char *text, FILE *err)
+{
+	char min[32], max[32];
+
+	if (value >= arg->min && (arg->max == 0.0 || value <= arg->max))
+		return true;
+	if (arg->max > 0.0)
+		zd_args_error(cmd, err, "--%s: expected %s to %s, found '%s'", arg->name, bound(arg->min, min), bound(arg->max, max), text);
+	else
+		zd_args_error(cmd, err, "--%s: expected %s, at least %s, found '%s'", arg->name,
+			      zd_plan_number_expected(number_kind(arg->kind)), bound(arg->min, min), text);
+	return false;
+}
+
 static bool set_number(const struct zd_command *cmd, const struct zd_arg *arg, const char *text,
 		       char *field, FILE *err)
 {
@@ -52,15 +77,8 @@ static bool set_number(const struct zd_command *cmd, const struct zd_arg *arg, c
 		zd_args_error(cmd, err, "--%s: expected a whole number, found '%s'", arg->name, text);
 		return false;
 	}
-	if (value < arg->min || (arg->max > 0.0 && value > arg->max)) {
-		if (arg->max > 0.0)
-			zd_args_error(cmd, err, "--%s: expected %g to %g, found '%s'", arg->name, arg->min,
-				      arg->max, text);
-		else
-			zd_args_error(cmd, err, "--%s: expected %s, at least %g, found '%s'", arg->name,
-				      zd_plan_number_expected(kind), arg->min, text);
+	if (!within(cmd, arg, value, text, err))
 		return false;
-	}
 	if (arg->kind == ZD_ARG_INTEGER) {
 		uint64_t whole = (uint64_t)value;
 

@@ -2,6 +2,8 @@
 /* `zeroctl plan comm`: bytes on the network, and when computation hides them. */
 #include "client/cli/plan_commands.h"
 
+#include <math.h>
+
 #include "client/cli/plan_number.h"
 
 struct options {
@@ -35,7 +37,7 @@ static const struct zd_arg args[] = {
 	{ .name = NULL },
 };
 
-static int add_ring(const struct options *o, double params, struct zd_report *r)
+static int add_ring(const struct options *o, struct zd_plan_size size, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "stage", "stage", ZD_KIND_COUNT },
@@ -46,7 +48,7 @@ static int add_ring(const struct options *o, double params, struct zd_report *r)
 	zd_report_table(r, "ring", "A step over a ring between the GPUs (no zerod)", columns, 3);
 	for (unsigned stage = 0; stage <= 3; stage++) {
 		double bytes, seconds = 0.0;
-		int rc = zd_plan_ring_bytes(stage, params, (double)o->gpus, o->weight_bytes, (double)o->grad_bytes, &bytes);
+		int rc = zd_plan_ring_bytes(stage, size, (double)o->gpus, o->weight_bytes, (double)o->grad_bytes, &bytes);
 
 		if (rc == ZD_PLAN_OK && o->bandwidth > 0.0)
 			rc = zd_plan_transfer_seconds(bytes, o->bandwidth, &seconds);
@@ -59,7 +61,7 @@ static int add_ring(const struct options *o, double params, struct zd_report *r)
 	return ZD_PLAN_OK;
 }
 
-static int add_zeropp(double params, struct zd_report *r)
+static int add_zeropp(struct zd_plan_size size, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "variant", "variant", ZD_KIND_TEXT },
@@ -83,7 +85,7 @@ static int add_zeropp(double params, struct zd_report *r)
 	zd_report_table(r, "zeropp", "ZeRO++: bytes across nodes a step", columns, 6);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct zd_plan_volume v;
-		int rc = zd_plan_zeropp(params, rows[i].weights, rows[i].copy, rows[i].gradients, &v);
+		int rc = zd_plan_zeropp(size, rows[i].weights, rows[i].copy, rows[i].gradients, &v);
 		double total;
 
 		if (rc != ZD_PLAN_OK)
@@ -91,12 +93,12 @@ static int add_zeropp(double params, struct zd_report *r)
 		total = v.forward_gather_bytes + v.backward_gather_bytes + v.gradient_bytes;
 		zd_report_row(r, (struct zd_cell[]){ ZD_TEXT(rows[i].name), ZD_REAL(v.forward_gather_bytes),
 						     ZD_REAL(v.backward_gather_bytes), ZD_REAL(v.gradient_bytes),
-						     ZD_REAL(total), ZD_REAL(total / (2.0 * params)) });
+						     ZD_REAL(total), ZD_REAL(total / (2.0 * (size.params + size.frozen))) });
 	}
 	return ZD_PLAN_OK;
 }
 
-static int add_hiding(const struct options *o, double params, struct zd_report *r)
+static int add_hiding(const struct options *o, struct zd_plan_size size, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "tokens", "tokens a GPU", ZD_KIND_COUNT },
@@ -106,12 +108,12 @@ static int add_hiding(const struct options *o, double params, struct zd_report *
 		{ "hides", "hides", ZD_KIND_BOOL },
 	};
 	double bytes, threshold, compute, transfer;
-	int rc = zd_plan_ring_bytes(3, params, (double)o->gpus, o->weight_bytes, (double)o->grad_bytes, &bytes);
+	int rc = zd_plan_ring_bytes(3, size, (double)o->gpus, o->weight_bytes, (double)o->grad_bytes, &bytes);
 
 	if (rc == ZD_PLAN_OK)
-		rc = zd_plan_hiding_tokens(o->flops, o->bandwidth, &threshold);
+		rc = zd_plan_hiding_tokens(size, o->weight_bytes, (double)o->grad_bytes, o->flops, o->bandwidth, &threshold);
 	if (rc == ZD_PLAN_OK)
-		rc = zd_plan_compute_seconds(params, o->tokens, o->flops, &compute);
+		rc = zd_plan_compute_seconds(size, o->tokens, o->flops, &compute);
 	if (rc == ZD_PLAN_OK)
 		rc = zd_plan_transfer_seconds(bytes, o->bandwidth, &transfer);
 	if (rc != ZD_PLAN_OK)
@@ -122,7 +124,7 @@ static int add_hiding(const struct options *o, double params, struct zd_report *
 	return ZD_PLAN_OK;
 }
 
-static int add_batch(const struct options *o, double params, struct zd_report *r)
+static int add_batch(const struct options *o, struct zd_plan_size size, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "gpus", "GPUs", ZD_KIND_COUNT },
@@ -139,7 +141,7 @@ static int add_batch(const struct options *o, double params, struct zd_report *r
 		int rc = ZD_PLAN_E_RANGE;
 
 		if (zd_plan_number_parse(o->batch_gpus.items[i], ZD_NUMBER_COUNT, &gpus))
-			rc = zd_plan_batch(params, o->batch_tokens, gpus, o->flops, o->bandwidth, &b);
+			rc = zd_plan_batch(size, o->batch_tokens, gpus, o->flops, o->bandwidth, &b);
 		if (rc != ZD_PLAN_OK)
 			return rc;
 		zd_report_row(r, (struct zd_cell[]){ ZD_REAL(gpus), ZD_REAL(b.tokens), ZD_REAL(b.compute_seconds),
@@ -196,14 +198,15 @@ static int fill(const void *options, const struct zd_plan_model *m, struct zd_re
 {
 	const struct options *o = options;
 	bool timed = o->bandwidth > 0.0 && o->flops > 0.0;
-	int rc = add_ring(o, m->trainable, r);
+	struct zd_plan_size size = { m->trainable, m->frozen };
+	int rc = add_ring(o, size, r);
 
 	if (rc == ZD_PLAN_OK)
-		rc = add_zeropp(m->trainable, r);
+		rc = add_zeropp(size, r);
 	if (rc == ZD_PLAN_OK && timed)
-		rc = add_hiding(o, m->trainable, r);
+		rc = add_hiding(o, size, r);
 	if (rc == ZD_PLAN_OK && timed)
-		rc = add_batch(o, m->trainable, r);
+		rc = add_batch(o, size, r);
 	if (rc == ZD_PLAN_OK)
 		rc = add_zerod(o, m, r);
 	if (!timed)
@@ -224,7 +227,7 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 	for (size_t i = 0; i < o->batch_gpus.count; i++) {
 		double gpus;
 
-		if (!zd_plan_number_parse(o->batch_gpus.items[i], ZD_NUMBER_COUNT, &gpus) || gpus < 1.0)
+		if (!zd_plan_number_parse(o->batch_gpus.items[i], ZD_NUMBER_COUNT, &gpus) || gpus < 1.0 || gpus != rint(gpus))
 			return zd_args_error(command, err, "--batch-gpus: expected numbers of GPUs such as 128,512, found '%s'",
 					     o->batch_gpus.items[i]);
 	}

@@ -28,35 +28,42 @@ const char *zd_plan_error(int code)
 	case ZD_PLAN_E_STAGE: return "expected stage 0, 1, 2 or 3";
 	case ZD_PLAN_E_RANGE: return "expected a positive, finite quantity";
 	case ZD_PLAN_E_SHAPE: return "expected quantities that fit each other";
+	case ZD_PLAN_E_LARGE: return "expected amounts below 2^64 bytes";
 	default: return "unknown error";
 	}
 }
 
-int zd_plan_state_bytes(unsigned stage, double params, double gpus, double *ret_bytes)
+static bool valid(struct zd_plan_size size)
 {
+	return positive(size.params) && not_negative(size.frozen);
+}
+
+int zd_plan_state_bytes(unsigned stage, struct zd_plan_size size, double gpus, double *ret_bytes)
+{
+	const double params = size.params, fixed = ZD_PLAN_WEIGHT_BYTES * size.frozen;
 	const double w = ZD_PLAN_WEIGHT_BYTES, g = ZD_PLAN_GRAD_BYTES, k = ZD_PLAN_OPTIMIZER_BYTES;
 
 	if (stage > 3)
 		return ZD_PLAN_E_STAGE;
-	if (!positive(params) || !positive(gpus))
+	if (!valid(size) || !positive(gpus))
 		return ZD_PLAN_E_RANGE;
 	switch (stage) {
-	case 0: *ret_bytes = (w + g + k) * params; break;
-	case 1: *ret_bytes = (w + g) * params + k * params / gpus; break;
-	case 2: *ret_bytes = w * params + (g + k) * params / gpus; break;
-	default: *ret_bytes = (w + g + k) * params / gpus; break;
+	case 0: *ret_bytes = (w + g + k) * params + fixed; break;
+	case 1: *ret_bytes = (w + g) * params + fixed + k * params / gpus; break;
+	case 2: *ret_bytes = w * params + fixed + (g + k) * params / gpus; break;
+	default: *ret_bytes = ((w + g + k) * params + fixed) / gpus; break;
 	}
 	return ZD_PLAN_OK;
 }
 
-int zd_plan_ring_bytes(unsigned stage, double params, double gpus, double weight_bytes,
+int zd_plan_ring_bytes(unsigned stage, struct zd_plan_size size, double gpus, double weight_bytes,
 					   double grad_bytes, double *ret_bytes)
 {
-	double per_param;
+	double per_param, fixed = stage == 3 ? 2.0 * weight_bytes * size.frozen : 0.0;
 
 	if (stage > 3)
 		return ZD_PLAN_E_STAGE;
-	if (!positive(params) || !positive(gpus) || gpus < 1.0 || !positive(weight_bytes) ||
+	if (!valid(size) || !positive(gpus) || gpus < 1.0 || !positive(weight_bytes) ||
 		!positive(grad_bytes))
 		return ZD_PLAN_E_RANGE;
 	if (stage == 0)
@@ -65,7 +72,7 @@ int zd_plan_ring_bytes(unsigned stage, double params, double gpus, double weight
 		per_param = grad_bytes + 2.0 * weight_bytes;
 	else
 		per_param = grad_bytes + weight_bytes;
-	*ret_bytes = params * per_param * (gpus - 1.0) / gpus;
+	*ret_bytes = (size.params * per_param + fixed) * (gpus - 1.0) / gpus;
 	return ZD_PLAN_OK;
 }
 
@@ -76,7 +83,7 @@ int zd_plan_hybrid(double params, double gpus, double group, double node,
 
 	if (!positive(params) || !positive(gpus) || !positive(group) || !positive(node))
 		return ZD_PLAN_E_RANGE;
-	if (group > gpus || fmod(gpus, group) != 0.0)
+	if (group > gpus || group != rint(group) || fmod(gpus, group) != 0.0)
 		return ZD_PLAN_E_SHAPE;
 	replicas = gpus / group;
 	if (group > node)
@@ -92,26 +99,24 @@ int zd_plan_hybrid(double params, double gpus, double group, double node,
 int zd_plan_peak_bytes(const struct zd_plan_peak *in, double *ret_bytes)
 {
 	double state;
-	int rc = zd_plan_state_bytes(3, in->params, in->gpus, &state);
+	int rc = zd_plan_state_bytes(3, in->size, in->gpus, &state);
 
 	if (rc != ZD_PLAN_OK)
 		return rc;
-	if (!not_negative(in->frozen) || !positive(in->largest_unit) || !positive(in->largest_trained) ||
-	    !not_negative(in->activation_bytes))
+	if (!positive(in->largest_unit) || !positive(in->largest_trained) || !not_negative(in->activation_bytes))
 		return ZD_PLAN_E_RANGE;
-	if (in->largest_unit > in->params + in->frozen || in->largest_trained > in->params)
+	if (in->largest_unit > in->size.params + in->size.frozen || in->largest_trained > in->size.params)
 		return ZD_PLAN_E_SHAPE;
-	*ret_bytes = state + ZD_PLAN_WEIGHT_BYTES * in->frozen / in->gpus +
-		     2.0 * ZD_PLAN_WEIGHT_BYTES * in->largest_unit + ZD_PLAN_GRAD_BYTES * in->largest_trained +
+	*ret_bytes = state + 2.0 * ZD_PLAN_WEIGHT_BYTES * in->largest_unit + ZD_PLAN_GRAD_BYTES * in->largest_trained +
 		     in->activation_bytes;
 	return ZD_PLAN_OK;
 }
 
-int zd_plan_compute_seconds(double params, double tokens, double flops, double *ret_seconds)
+int zd_plan_compute_seconds(struct zd_plan_size size, double tokens, double flops, double *ret_seconds)
 {
-	if (!positive(params) || !positive(tokens) || !positive(flops))
+	if (!valid(size) || !positive(tokens) || !positive(flops))
 		return ZD_PLAN_E_RANGE;
-	*ret_seconds = 6.0 * params * tokens / flops;
+	*ret_seconds = (6.0 * size.params + 4.0 * size.frozen) * tokens / flops;
 	return ZD_PLAN_OK;
 }
 
@@ -123,15 +128,18 @@ int zd_plan_transfer_seconds(double bytes, double rate, double *ret_seconds)
 	return ZD_PLAN_OK;
 }
 
-int zd_plan_hiding_tokens(double flops, double rate, double *ret_tokens)
+int zd_plan_hiding_tokens(struct zd_plan_size size, double weight_bytes, double grad_bytes, double flops, double rate,
+						  double *ret_tokens)
 {
-	if (!positive(flops) || !positive(rate))
+	double bytes = size.params * (grad_bytes + 2.0 * weight_bytes) + 2.0 * weight_bytes * size.frozen;
+
+	if (!valid(size) || !positive(weight_bytes) || !positive(grad_bytes) || !positive(flops) || !positive(rate))
 		return ZD_PLAN_E_RANGE;
-	*ret_tokens = flops / rate;
+	*ret_tokens = flops / rate * (bytes / (6.0 * size.params + 4.0 * size.frozen));
 	return ZD_PLAN_OK;
 }
 
-int zd_plan_batch(double params, double batch_tokens, double gpus, double flops, double rate,
+int zd_plan_batch(struct zd_plan_size size, double batch_tokens, double gpus, double flops, double rate,
 				  struct zd_plan_batch *ret_batch)
 {
 	struct zd_plan_batch batch;
@@ -140,11 +148,11 @@ int zd_plan_batch(double params, double batch_tokens, double gpus, double flops,
 
 	if (!positive(batch_tokens))
 		return ZD_PLAN_E_RANGE;
-	rc = zd_plan_ring_bytes(3, params, gpus, ZD_PLAN_WEIGHT_BYTES, ZD_PLAN_GRAD_BYTES, &bytes);
+	rc = zd_plan_ring_bytes(3, size, gpus, ZD_PLAN_WEIGHT_BYTES, ZD_PLAN_GRAD_BYTES, &bytes);
 	if (rc != ZD_PLAN_OK)
 		return rc;
 	batch.tokens = batch_tokens / gpus;
-	rc = zd_plan_compute_seconds(params, batch.tokens, flops, &batch.compute_seconds);
+	rc = zd_plan_compute_seconds(size, batch.tokens, flops, &batch.compute_seconds);
 	if (rc != ZD_PLAN_OK)
 		return rc;
 	rc = zd_plan_transfer_seconds(bytes, rate, &batch.transfer_seconds);
@@ -158,29 +166,31 @@ int zd_plan_batch(double params, double batch_tokens, double gpus, double flops,
 int zd_plan_activations(const struct zd_plan_shape *shape,
 						struct zd_plan_activations *ret_activations)
 {
-	double sbh, layers = shape->layers;
+	double sbh, full, layers = shape->layers;
 
 	if (!positive(layers) || !positive(shape->hidden) || !positive(shape->heads) ||
 		!positive(shape->seq) || !positive(shape->batch))
 		return ZD_PLAN_E_RANGE;
 	sbh = shape->seq * shape->batch * shape->hidden;
-	ret_activations->full_bytes =
-		layers * sbh * (34.0 + 5.0 * shape->heads * shape->seq / shape->hidden);
+	full = layers * sbh * (34.0 + 5.0 * shape->heads * shape->seq / shape->hidden);
+	if (!(full < ZD_PLAN_BYTES_END))
+		return ZD_PLAN_E_LARGE;
+	ret_activations->full_bytes = full;
 	ret_activations->fused_bytes = layers * sbh * 34.0;
 	ret_activations->checkpoint_bytes = layers * sbh * 2.0;
 	return ZD_PLAN_OK;
 }
 
-int zd_plan_zeropp(double params, bool int8_weights, bool node_copy, bool int4_gradients,
+int zd_plan_zeropp(struct zd_plan_size size, bool int8_weights, bool node_copy, bool int4_gradients,
 				   struct zd_plan_volume *ret_volume)
 {
-	double model = 2.0 * params;
+	double gradients = ZD_PLAN_GRAD_BYTES * size.params, model = ZD_PLAN_WEIGHT_BYTES * (size.params + size.frozen);
 
-	if (!positive(params))
+	if (!valid(size))
 		return ZD_PLAN_E_RANGE;
 	ret_volume->forward_gather_bytes = int8_weights ? 0.5 * model : model;
 	ret_volume->backward_gather_bytes = node_copy ? 0.0 : model;
-	ret_volume->gradient_bytes = int4_gradients ? 0.25 * model : model;
+	ret_volume->gradient_bytes = int4_gradients ? 0.25 * gradients : gradients;
 	return ZD_PLAN_OK;
 }
 

@@ -27,7 +27,11 @@ enum {
 	ZD_PLAN_E_STAGE = -1, /* stage is not 0, 1, 2 or 3 */
 	ZD_PLAN_E_RANGE = -2, /* a quantity that must be positive is not */
 	ZD_PLAN_E_SHAPE = -3, /* quantities that must divide or fit each other do not */
+	ZD_PLAN_E_LARGE = -4, /* an amount reaches ZD_PLAN_BYTES_END */
 };
+
+/* Amounts that are counted byte by byte are below this: 2^64. */
+#define ZD_PLAN_BYTES_END 18446744073709551616.0
 
 /* What is wrong, for people; the text is static. */
 const char *zd_plan_error(int code);
@@ -38,20 +42,27 @@ const char *zd_plan_error(int code);
 #define ZD_PLAN_GRAD_BYTES 2.0
 #define ZD_PLAN_OPTIMIZER_BYTES 12.0
 
+/* What is trained, N, and what is not, F: weights only, which go wherever the
+ * weights go. The papers' formulas are those of F = 0. */
+struct zd_plan_size {
+	double params, frozen; /* positive; 0 or more */
+};
+
 /*
- * Bytes of model state on one of `gpus` GPUs: 16N; 4N + 12N/n; 2N + 14N/n;
- * 16N/n for stages 0 to 3. Source: ZeRO, arXiv 1910.02054, figure 1.
+ * Bytes of model state on one of `gpus` GPUs: 16N + 2F; 4N + 12N/n + 2F;
+ * 2N + 14N/n + 2F; (16N + 2F)/n for stages 0 to 3. Source: ZeRO, arXiv
+ * 1910.02054, figure 1.
  */
-ZD_PLAN_MUST_USE int zd_plan_state_bytes(unsigned stage, double params, double gpus,
+ZD_PLAN_MUST_USE int zd_plan_state_bytes(unsigned stage, struct zd_plan_size size, double gpus,
 										 double *ret_bytes);
 
 /*
  * Bytes one GPU sends in a step over a ring, f = (n-1)/n: 2Ngf for stage 0 (an
- * all-reduce), N(g+p)f for 1 and 2, N(g+2p)f for 3 (two gathers, one
+ * all-reduce), N(g+p)f for 1 and 2, (N(g+2p) + 2Fp)f for 3 (two gathers, one
  * reduce-scatter). `weight_bytes` p and `grad_bytes` g are bytes an element.
  * Source: arXiv 1910.02054, section 7.
  */
-ZD_PLAN_MUST_USE int zd_plan_ring_bytes(unsigned stage, double params, double gpus,
+ZD_PLAN_MUST_USE int zd_plan_ring_bytes(unsigned stage, struct zd_plan_size size, double gpus,
 										double weight_bytes, double grad_bytes,
 										double *ret_bytes);
 
@@ -65,13 +76,13 @@ struct zd_plan_hybrid {
  * Sharding inside groups of `group` GPUs, replicas across groups (FSDP's hybrid
  * sharding, arXiv 2304.11277, section 3.2.2). Across nodes of `node` GPUs go
  *   [s > node] 3 (s-1)/s 2N  +  [R > 1] 2 (R-1)/R 2N/s.
- * E_SHAPE unless the group divides the GPUs.
+ * E_SHAPE unless the group is a whole number that divides the GPUs.
  */
 ZD_PLAN_MUST_USE int zd_plan_hybrid(double params, double gpus, double group, double node,
 									struct zd_plan_hybrid *ret_hybrid);
 
 struct zd_plan_peak {
-	double params, frozen;	/* trained, and besides them not trained */
+	struct zd_plan_size size;
 	double gpus;
 	double largest_unit;	/* elements gathered together */
 	double largest_trained; /* elements of the largest unit with a gradient */
@@ -79,27 +90,30 @@ struct zd_plan_peak {
 };
 
 /*
- * Peak of a stage 3 worker that shards its own state: 16N/n (and 2/n a frozen
- * parameter), two gathered units of bf16 weights (one computing, one in flight),
- * one unit of bf16 gradient, and the activations. `frozen` and
- * `activation_bytes` may be 0; a unit is no larger than the model, or E_SHAPE.
+ * Peak of a stage 3 worker that shards its own state: that, two gathered units of
+ * bf16 weights (one computing, one in flight), one unit of bf16 gradient, and the
+ * activations. `activation_bytes` may be 0; a unit is no larger than the model,
+ * or E_SHAPE.
  */
 ZD_PLAN_MUST_USE int zd_plan_peak_bytes(const struct zd_plan_peak *in, double *ret_bytes);
 
 /*
- * Seconds of forward and backward for `tokens` tokens: 6 N tokens / F. Without
- * the attention scores, as the Llama 3 report counts it (arXiv 2407.21783).
+ * Seconds of forward and backward for `tokens` tokens: (6N + 4F) tokens / flops,
+ * as a frozen weight has no gradient of its own. Without the attention scores, as
+ * the Llama 3 report counts it (arXiv 2407.21783).
  */
-ZD_PLAN_MUST_USE int zd_plan_compute_seconds(double params, double tokens, double flops,
+ZD_PLAN_MUST_USE int zd_plan_compute_seconds(struct zd_plan_size size, double tokens, double flops,
 											 double *ret_seconds);
 
 ZD_PLAN_MUST_USE int zd_plan_transfer_seconds(double bytes, double rate, double *ret_seconds);
 
 /*
- * Tokens per GPU and step from which the 6N bytes of stage 3 in bf16 hide behind
- * 6 N tokens operations: F / B. N cancels.
+ * Tokens per GPU and step from which the bytes of stage 3 over a ring of any
+ * length hide behind (6N + 4F) tokens operations: flops / rate in bf16, where N and
+ * F cancel, and (N(g+2p) + 2Fp) / (6N + 4F) of that else.
  */
-ZD_PLAN_MUST_USE int zd_plan_hiding_tokens(double flops, double rate, double *ret_tokens);
+ZD_PLAN_MUST_USE int zd_plan_hiding_tokens(struct zd_plan_size size, double weight_bytes, double grad_bytes,
+										   double flops, double rate, double *ret_tokens);
 
 struct zd_plan_batch {
 	double tokens;           /* per GPU and step */
@@ -109,7 +123,7 @@ struct zd_plan_batch {
 };
 
 /* A batch of `batch_tokens` over `gpus` GPUs in stage 3. */
-ZD_PLAN_MUST_USE int zd_plan_batch(double params, double batch_tokens, double gpus, double flops,
+ZD_PLAN_MUST_USE int zd_plan_batch(struct zd_plan_size size, double batch_tokens, double gpus, double flops,
 								   double rate, struct zd_plan_batch *ret_batch);
 
 struct zd_plan_shape {
@@ -127,7 +141,8 @@ struct zd_plan_activations {
  * arXiv 2205.05198, equations 1, 6 and section 5 without tensor parallelism.
  * Llama 3 70B (80 layers, hidden 8192, 64 heads), one sequence of 8192: the
  * fused form (FlashAttention, or selective recomputation) gives 182.5 GB, full
- * recomputation 10.7 GB; keeping the scores too would take 1.9 TB.
+ * recomputation 10.7 GB; keeping the scores too would take 1.9 TB. E_LARGE where
+ * that reaches ZD_PLAN_BYTES_END.
  */
 ZD_PLAN_MUST_USE int zd_plan_activations(const struct zd_plan_shape *shape,
 										 struct zd_plan_activations *ret_activations);
@@ -140,9 +155,9 @@ struct zd_plan_volume {
  * ZeRO++ (arXiv 2306.10209, table 1): bytes across nodes per step of a model of
  * M = 2N bytes. Plain ZeRO-3 moves M three times; int8 blocks halve the forward
  * gather, a second copy of the weights inside the node makes the backward one
- * free, int4 blocks quarter the gradients.
+ * free, int4 blocks quarter the gradients. What is frozen is gathered, too.
  */
-ZD_PLAN_MUST_USE int zd_plan_zeropp(double params, bool int8_weights, bool node_copy,
+ZD_PLAN_MUST_USE int zd_plan_zeropp(struct zd_plan_size size, bool int8_weights, bool node_copy,
 									bool int4_gradients, struct zd_plan_volume *ret_volume);
 
 struct zd_plan_deepspeed {

@@ -17,7 +17,7 @@ static const struct zd_arg args[] = {
 	{ "params", 'N', ZD_ARG_COUNT, AT(params), 1, 1e15, "N", "parameters that are trained", NULL, true, NULL },
 	{ "gpus", 'n', ZD_ARG_INTEGER, AT(gpus), 1, 1e9, "N", "GPUs of the job", NULL, true, NULL },
 	{ "node", 0, ZD_ARG_INTEGER, AT(node), 1, 1e6, "N", "GPUs in one node", "8", false, NULL },
-	{ "group", 'g', ZD_ARG_TEXTS, AT(groups), 0, 0, "N,N,...", "GPUs of a group (a node's, and its doubles)", NULL, false, NULL },
+	{ "group", 'g', ZD_ARG_TEXTS, AT(groups), 0, 0, "N,N,...", "GPUs of a group (a node's and its doubles; all)", NULL, false, NULL },
 	{ "bandwidth", 'b', ZD_ARG_RATE, AT(bandwidth), 1, 0, "RATE", "of a GPU between nodes", NULL, false, NULL },
 	{ "output", 'o', ZD_ARG_CHOICE, AT(format), 0, 0, NULL, "form of the answer", "table", false, ZD_PLAN_FORMAT_CHOICES },
 	{ .name = NULL },
@@ -48,7 +48,6 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 	};
 	const struct options *o = options;
 	struct zd_report *report = zd_report_new(command->name);
-	uint64_t group = o->node < o->gpus ? o->node : o->gpus;
 	int rc = ZD_PLAN_OK;
 
 	zd_args_report(command, o, report);
@@ -62,9 +61,11 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 					     (unsigned long long)o->gpus, o->groups.items[i]);
 		}
 	}
-	for (; o->groups.count == 0 && rc == ZD_PLAN_OK && group <= o->gpus; group *= 2)
+	for (uint64_t group = o->node; o->groups.count == 0 && rc == ZD_PLAN_OK && group < o->gpus; group *= 2)
 		if (o->gpus % group == 0)
 			rc = add_group(o, (double)group, report);
+	if (o->groups.count == 0 && rc == ZD_PLAN_OK)
+		rc = add_group(o, (double)o->gpus, report);
 	if (rc != ZD_PLAN_OK) {
 		zd_report_free(report);
 		return zd_plan_refused(command, rc, err);

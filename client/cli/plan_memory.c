@@ -39,7 +39,7 @@ static const struct zd_arg args[] = {
 	{ .name = NULL },
 };
 
-static int add_state(const struct options *o, double trainable, struct zd_report *r)
+static int add_state(const struct options *o, struct zd_plan_size size, struct zd_report *r)
 {
 	static const struct zd_table_column columns[] = {
 		{ "stage", "stage", ZD_KIND_COUNT },
@@ -50,10 +50,10 @@ static int add_state(const struct options *o, double trainable, struct zd_report
 
 	zd_report_table(r, "zero", "Model state on each GPU (ZeRO)", columns, 3);
 	for (unsigned stage = 0; stage <= 3; stage++) {
-		int rc = zd_plan_state_bytes(0, trainable, (double)o->gpus, &all);
+		int rc = zd_plan_state_bytes(0, size, (double)o->gpus, &all);
 
 		if (rc == ZD_PLAN_OK)
-			rc = zd_plan_state_bytes(stage, trainable, (double)o->gpus, &bytes);
+			rc = zd_plan_state_bytes(stage, size, (double)o->gpus, &bytes);
 		if (rc != ZD_PLAN_OK)
 			return rc;
 		if (o->stage == 0 || o->stage - 1 == stage)
@@ -99,7 +99,7 @@ static int add_workers(const struct options *o, const struct zd_plan_peak *in, s
 		{ "activation_bytes", "activations", ZD_KIND_BYTES },
 		{ "peak_bytes", "peak", ZD_KIND_BYTES },
 	};
-	double n = in->params, all = 2.0 * (n + in->frozen), window = 4.0 * in->largest_unit;
+	double n = in->size.params, all = 2.0 * (n + in->size.frozen), window = 4.0 * in->largest_unit;
 	double unit = 2.0 * in->largest_trained, acts = in->activation_bytes, kept = kept_gradients(o, n);
 	double state, peak;
 	const struct {
@@ -114,11 +114,10 @@ static int add_workers(const struct options *o, const struct zd_plan_peak *in, s
 	int rc = zd_plan_peak_bytes(in, &peak);
 
 	if (rc == ZD_PLAN_OK)
-		rc = zd_plan_state_bytes(3, n, in->gpus, &state);
+		rc = zd_plan_state_bytes(3, in->size, in->gpus, &state);
 	if (rc != ZD_PLAN_OK)
 		return rc;
 	zd_report_table(r, "workers", "Peak of a worker (bf16 weights and gradients)", columns, 6);
-	state += 2.0 * in->frozen / in->gpus;
 	worker_row(r, "sharding its own state (FSDP, ZeRO-3)", (double[]){ state, window, unit, acts }, peak);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const double *p = rows[i].parts;
@@ -218,9 +217,9 @@ static int fill(const void *options, const struct zd_plan_model *m, struct zd_re
 	int rc = o->layers > 0.0 ? zd_plan_activations(&shape, &acts) : ZD_PLAN_OK;
 
 	if (rc == ZD_PLAN_OK)
-		rc = add_state(o, m->trainable, r);
+		rc = add_state(o, (struct zd_plan_size){ m->trainable, frozen }, r);
 	if (rc == ZD_PLAN_OK && largest > 0.0) {
-		struct zd_plan_peak peak = { m->trainable, frozen, (double)o->gpus, largest,
+		struct zd_plan_peak peak = { { m->trainable, frozen }, (double)o->gpus, largest,
 					     m->assumed ? fmin(largest, m->trainable) : m->largest_trained,
 					     chosen_activations(o, &acts) };
 
@@ -249,6 +248,9 @@ static int run(const struct zd_command *command, const void *options, FILE *out,
 		return zd_args_error(command, err, "expected --hidden, --heads and --seq with --layers, found fewer; add them");
 	if (o->largest > 0.0 && o->units.count > 0)
 		return zd_args_error(command, err, "expected --largest only with --params, found it with --unit; remove one");
+	if (o->params > 0.0 && o->largest > o->params + o->frozen)
+		return zd_args_error(command, err, "--largest: expected at most all parameters, %.17g, found %.17g", o->params + o->frozen,
+				     o->largest);
 	rc = zd_plan_model_init(&model, command, &o->units, o->params, 0, err);
 	if (rc != ZD_PLAN_EXIT_OK)
 		return rc;

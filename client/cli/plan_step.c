@@ -68,8 +68,8 @@ static int plan_mode(const struct options *o, const struct zd_plan_model *m, con
 
 	if (rc != ZD_PLAN_OK)
 		return rc;
-	run.sent = (double)(w.push_bytes + w.sent_extra);
-	run.received = (double)(w.fetch_bytes + w.received_extra);
+	run.sent = (double)w.push_bytes + (double)w.sent_extra;
+	run.received = (double)w.fetch_bytes + (double)w.received_extra;
 	return zd_plan_bound_compute(&run, &machine, ret_bound);
 }
 

@@ -127,11 +127,11 @@ int zd_plan_wire_compute(const struct zd_plan_wire_spec *spec, struct zd_plan_wi
 	tally_add(&received, pushes.value, TENSOR_FRAME);
 	tally_add(&received, data.value, TENSOR_FRAME);
 	tally_add(&received, spec->lanes, PREPARED_FRAME + APPLY_FRAME);
-	if (push.value + fetch.value == 0) /* only frozen units: there is no step */
+	if (push.value == 0 && fetch.value == 0) /* only frozen units: there is no step */
 		return ZD_PLAN_E_RANGE;
 	if (push.lost || fetch.lost || pushes.lost || fetches.lost || data.lost || sent.lost ||
 	    received.lost)
-		return ZD_PLAN_E_RANGE;
+		return ZD_PLAN_E_LARGE;
 	*ret_wire = (struct zd_plan_wire){
 		.push_bytes = push.value,
 		.fetch_bytes = fetch.value,

@@ -37,6 +37,11 @@ static void assert_near(double found, double expected, double relative)
 
 /* --- formulas --- */
 
+static struct zd_plan_size trained(double params)
+{
+	return (struct zd_plan_size){ params, 0 };
+}
+
 static void test_state(void **state)
 {
 	static const struct {
@@ -53,7 +58,7 @@ static void test_state(void **state)
 		for (unsigned stage = 0; stage < 4; stage++) {
 			double bytes = 0;
 
-			assert_int_equal(zd_plan_state_bytes(stage, rows[i].params, rows[i].gpus, &bytes), 0);
+			assert_int_equal(zd_plan_state_bytes(stage, trained(rows[i].params), rows[i].gpus, &bytes), 0);
 			assert_exact(bytes, rows[i].gb[stage] * 1e9);
 		}
 }
@@ -73,7 +78,7 @@ static void test_ring(void **state)
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		double bytes = 0;
 
-		assert_int_equal(zd_plan_ring_bytes(rows[i].stage, 70.6e9, 128, rows[i].weight, rows[i].grad, &bytes), 0);
+		assert_int_equal(zd_plan_ring_bytes(rows[i].stage, trained(70.6e9), 128, rows[i].weight, rows[i].grad, &bytes), 0);
 		assert_exact(bytes, rows[i].bytes);
 	}
 }
@@ -83,9 +88,37 @@ static void test_ring_of_one_sends_nothing(void **state)
 	double bytes = 1;
 
 	(void)state;
-	assert_int_equal(zd_plan_ring_bytes(3, 1e9, 1, 2, 2, &bytes), 0);
+	assert_int_equal(zd_plan_ring_bytes(3, trained(1e9), 1, 2, 2, &bytes), 0);
 	assert_exact(bytes, 0);
-	assert_int_equal(zd_plan_ring_bytes(3, 1e9, 0.5, 2, 2, &bytes), ZD_PLAN_E_RANGE);
+	assert_int_equal(zd_plan_ring_bytes(3, trained(1e9), 0.5, 2, 2, &bytes), ZD_PLAN_E_RANGE);
+}
+
+/* What is not trained costs its weights wherever those are, and nothing else. */
+static void test_frozen(void **state)
+{
+	static const double state_gb[] = { 16 + 14, 4 + 12 / 4.0 + 14, 2 + 14 / 4.0 + 14, (16 + 14) / 4.0 };
+	static const double ring_gb[] = { 4 * 0.75, 4 * 0.75, 4 * 0.75, (6 + 28) * 0.75 };
+	const struct zd_plan_size size = { 1e9, 7e9 };
+	struct zd_plan_volume v;
+	struct zd_plan_batch b;
+	double x = 0;
+
+	(void)state;
+	for (unsigned stage = 0; stage < 4; stage++) {
+		assert_int_equal(zd_plan_state_bytes(stage, size, 4, &x), 0);
+		assert_exact(x, state_gb[stage] * 1e9);
+		assert_int_equal(zd_plan_ring_bytes(stage, size, 4, 2, 2, &x), 0);
+		assert_exact(x, ring_gb[stage] * 1e9);
+	}
+	assert_int_equal(zd_plan_compute_seconds(size, 100, 1e9, &x), 0);
+	assert_exact(x, (6 + 28) * 100);
+	assert_int_equal(zd_plan_zeropp(size, true, false, true, &v), 0);
+	assert_exact(v.forward_gather_bytes, 8e9);
+	assert_exact(v.backward_gather_bytes, 16e9);
+	assert_exact(v.gradient_bytes, 0.5e9);
+	assert_int_equal(zd_plan_batch(size, 400, 4, 1e9, 1e9, &b), 0);
+	assert_exact(b.compute_seconds, 3400);
+	assert_exact(b.transfer_seconds, 34 * 0.75);
 }
 
 static void test_hybrid(void **state)
@@ -111,19 +144,21 @@ static void test_hybrid(void **state)
 	assert_exact(h.cross_bytes, 0);
 	assert_int_equal(zd_plan_hybrid(70e9, 512, 7, 8, &h), ZD_PLAN_E_SHAPE);
 	assert_int_equal(zd_plan_hybrid(70e9, 8, 16, 8, &h), ZD_PLAN_E_SHAPE);
+	assert_int_equal(zd_plan_hybrid(70e9, 3, 1.5, 8, &h), ZD_PLAN_E_SHAPE);
+	assert_int_equal(zd_plan_hybrid(70e9, 8, 0.5, 8, &h), ZD_PLAN_E_SHAPE);
 	assert_int_equal(zd_plan_hybrid(70e9, 8, 8, 0, &h), ZD_PLAN_E_RANGE);
 }
 
 static void test_peak(void **state)
 {
-	struct zd_plan_peak in = { 70e9, 0, 512, 1e9, 1e9, 182e9 };
+	struct zd_plan_peak in = { { 70e9, 0 }, 512, 1e9, 1e9, 182e9 };
 	double bytes = 0;
 
 	(void)state;
 	/* 2.1875 + 2*2*1 + 2*1 + 182 GB */
 	assert_int_equal(zd_plan_peak_bytes(&in, &bytes), 0);
 	assert_exact(bytes, 190.1875e9);
-	in.frozen = 512e9;
+	in.size.frozen = 512e9;
 	in.largest_unit = 4e9;
 	assert_int_equal(zd_plan_peak_bytes(&in, &bytes), 0);
 	assert_exact(bytes, 204.1875e9);
@@ -140,22 +175,27 @@ static void test_times(void **state)
 	struct zd_plan_batch b;
 
 	(void)state;
-	assert_int_equal(zd_plan_hiding_tokens(400e12, 50e9, &x), 0);
+	assert_int_equal(zd_plan_hiding_tokens(trained(70e9), 2, 2, 400e12, 50e9, &x), 0);
 	assert_exact(x, 8000);
+	assert_int_equal(zd_plan_hiding_tokens((struct zd_plan_size){ 1e9, 70e9 }, 2, 2, 400e12, 50e9, &x), 0);
+	assert_exact(x, 8000);
+	/* 8N bytes with gradients in fp32 */
+	assert_int_equal(zd_plan_hiding_tokens(trained(70e9), 2, 4, 300e12, 50e9, &x), 0);
+	assert_near(x, 8000, ROUNDINGS);
 	/* Llama 3 70B on 128 GPUs: "420 GB is 8.4 s, 8192 tokens are 8.8 s" */
-	assert_int_equal(zd_plan_ring_bytes(3, 70.6e9, 128, 2, 2, &bytes), 0);
+	assert_int_equal(zd_plan_ring_bytes(3, trained(70.6e9), 128, 2, 2, &bytes), 0);
 	assert_int_equal(zd_plan_transfer_seconds(bytes, 50e9, &x), 0);
 	assert_near(x, 8.4058125, ROUNDINGS);
-	assert_int_equal(zd_plan_compute_seconds(70.6e9, 8192, 395.6e12, &x), 0);
+	assert_int_equal(zd_plan_compute_seconds(trained(70.6e9), 8192, 395.6e12, &x), 0);
 	assert_near(x, 6.0 * 70.6e9 * 8192 / 395.6e12, ROUNDINGS);
 	assert_near(x, 8.8, 0.05 / 8.8);
 	/* Where N and the bandwidth cancel, the two are equal at the threshold. */
-	assert_int_equal(zd_plan_batch(70e9, 8000.0 * 1e6, 1e6, 400e12, 50e9, &b), 0);
+	assert_int_equal(zd_plan_batch(trained(70e9), 8000.0 * 1e6, 1e6, 400e12, 50e9, &b), 0);
 	assert_near(b.ratio, 1.0 - 1e-6, 1e-9);
-	assert_int_equal(zd_plan_batch(70e9, 4194304, 512, 400e12, 50e9, &b), 0);
+	assert_int_equal(zd_plan_batch(trained(70e9), 4194304, 512, 400e12, 50e9, &b), 0);
 	assert_exact(b.tokens, 8192);
 	assert_near(b.ratio, 8000.0 / 8192.0 * 511.0 / 512.0, ROUNDINGS);
-	assert_int_equal(zd_plan_batch(70e9, 4194304, 2048, 400e12, 50e9, &b), 0);
+	assert_int_equal(zd_plan_batch(trained(70e9), 4194304, 2048, 400e12, 50e9, &b), 0);
 	assert_exact(b.tokens, 2048);
 	/* "communication takes four times the computation" */
 	assert_near(b.ratio, 8000.0 / 2048.0 * 2047.0 / 2048.0, ROUNDINGS);
@@ -192,7 +232,7 @@ static void test_zeropp(void **state)
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		struct zd_plan_volume v;
 
-		assert_int_equal(zd_plan_zeropp(1e9, rows[i].weights, rows[i].copy, rows[i].gradients, &v), 0);
+		assert_int_equal(zd_plan_zeropp(trained(1e9), rows[i].weights, rows[i].copy, rows[i].gradients, &v), 0);
 		assert_exact(v.forward_gather_bytes + v.backward_gather_bytes + v.gradient_bytes, rows[i].of_model * 2e9);
 	}
 }
@@ -255,24 +295,26 @@ static void test_refusals(void **state)
 	double x = 42;
 
 	(void)state;
-	assert_int_equal(zd_plan_state_bytes(4, 1e9, 8, &x), ZD_PLAN_E_STAGE);
-	assert_int_equal(zd_plan_ring_bytes(4, 1e9, 8, 2, 2, &x), ZD_PLAN_E_STAGE);
+	assert_int_equal(zd_plan_state_bytes(4, trained(1e9), 8, &x), ZD_PLAN_E_STAGE);
+	assert_int_equal(zd_plan_ring_bytes(4, trained(1e9), 8, 2, 2, &x), ZD_PLAN_E_STAGE);
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		struct zd_plan_volume v;
 		struct zd_plan_deepspeed e;
 		struct zd_plan_batch b;
 
-		assert_int_equal(zd_plan_state_bytes(1, bad[i], 8, &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_state_bytes(1, 1e9, bad[i], &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_ring_bytes(1, bad[i], 8, 2, 2, &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_ring_bytes(1, 1e9, bad[i], 2, 2, &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_ring_bytes(1, 1e9, 8, bad[i], 2, &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_compute_seconds(1e9, bad[i], 1e12, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_state_bytes(1, trained(bad[i]), 8, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_state_bytes(1, trained(1e9), bad[i], &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_ring_bytes(1, trained(bad[i]), 8, 2, 2, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_ring_bytes(1, trained(1e9), bad[i], 2, 2, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_ring_bytes(1, trained(1e9), 8, bad[i], 2, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_compute_seconds(trained(1e9), bad[i], 1e12, &x), ZD_PLAN_E_RANGE);
 		assert_int_equal(zd_plan_transfer_seconds(1e9, bad[i], &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_hiding_tokens(bad[i], 1e9, &x), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_batch(1e9, bad[i], 8, 1e12, 1e9, &b), ZD_PLAN_E_RANGE);
-		assert_int_equal(zd_plan_zeropp(bad[i], false, false, false, &v), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_hiding_tokens(trained(1e9), 2, 2, bad[i], 1e9, &x), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_batch(trained(1e9), bad[i], 8, 1e12, 1e9, &b), ZD_PLAN_E_RANGE);
+		assert_int_equal(zd_plan_zeropp(trained(bad[i]), false, false, false, &v), ZD_PLAN_E_RANGE);
 		assert_int_equal(zd_plan_deepspeed_zero2(bad[i], 8, 1, false, &e), ZD_PLAN_E_RANGE);
+		if (bad[i] != 0)
+			assert_int_equal(zd_plan_state_bytes(1, (struct zd_plan_size){ 1e9, bad[i] }, 8, &x), ZD_PLAN_E_RANGE);
 	}
 	assert_exact(x, 42); /* written only on success */
 }
@@ -413,7 +455,7 @@ static void test_command_memory(void **state)
 	assert_int_equal(json_integer_value(at(j, "workers", 2, "gradient_bytes")), 6000);
 	json_decref(j);
 	j = call_json("plan memory --unit 2x100,50:frozen --daemons 2 -o json --stage 3");
-	assert_int_equal(json_integer_value(at(j, "zero", 0, "state_bytes")), 3200);
+	assert_int_equal(json_integer_value(at(j, "zero", 0, "state_bytes")), 3300);
 	assert_int_equal(json_integer_value(at(j, "daemon", 0, "frozen_bytes")), 50);
 	assert_int_equal(json_integer_value(at(j, "workers", 0, "state_bytes")), 3300);
 	assert_int_equal(json_integer_value(at(j, "workers", 0, "peak_bytes")), 3300 + 400 + 200);
@@ -447,6 +489,17 @@ static void test_command_comm(void **state)
 	assert_int_equal(json_integer_value(at(j, "zerod", 1, "push_bytes")), 2000);
 	assert_int_equal(json_integer_value(at(j, "zerod", 2, "push_bytes")), 8000);
 	json_decref(j);
+	j = call_json("plan comm --unit 100,700:frozen -n 4 -b 1e9 --flops 1e9 --tokens 100 --batch-tokens 400 --batch-gpus 4 -o json");
+	assert_int_equal(json_integer_value(at(j, "ring", 3, "sent_bytes")), (600 + 2800) * 3 / 4);
+	assert_int_equal(json_integer_value(at(j, "zeropp", 0, "total_bytes")), 2 * 1600 + 200);
+	assert_near(json_number_value(at(j, "hiding", 0, "compute_seconds")), 3400 * 100 / 1e9, 1e-14);
+	assert_near(json_number_value(at(j, "batch", 0, "ratio")), 0.0075, 1e-14);
+	json_decref(j);
+	/* the threshold is that of the transfer beside it */
+	j = call_json("plan comm -N 1e9 -n 1e9 --grad-bytes 4 -b 50GB/s --flops 300e12 --tokens 7999 -o json");
+	assert_near(json_number_value(at(j, "hiding", 0, "hiding_tokens")), 8000, 1e-14);
+	assert_true(json_is_false(at(j, "hiding", 0, "hides")));
+	json_decref(j);
 	/* equal units lose no parameter: 4 + 3 + 3, the last one resident */
 	j = call_json("plan comm -N 10 --units 3 -o json");
 	assert_int_equal(json_integer_value(at(j, "zerod", 4, "push_bytes")), 20);
@@ -462,6 +515,15 @@ static void test_command_hybrid_and_step(void **state)
 	assert_int_equal(json_integer_value(at(j, "hybrid", 1, "cross_bytes")), 417265625000);
 	assert_int_equal(json_integer_value(at(j, "hybrid", 2, "cross_bytes")), 419179687500);
 	assert_true(json_is_null(at(j, "hybrid", 2, "seconds")));
+	json_decref(j);
+	/* where no multiple of a node divides the GPUs, all of them are a group */
+	j = call_json("plan hybrid -N 1e9 -n 12 -o json");
+	assert_int_equal(json_integer_value(at(j, "hybrid", 0, "group")), 12);
+	json_decref(j);
+	/* sums that end just below 2^64 bytes, frames included or what is fetched, are not taken for those behind it */
+	j = call_json("plan step --unit 1024x1Ti --grad-bytes 4 -m 4095 -o json");
+	for (size_t i = 0; i < 5; i++)
+		assert_true(json_number_value(at(j, "daemon", i, "in_bytes")) > 4095.0 * 4503599627370496.0);
 	json_decref(j);
 	/* 26 bytes at 28 GB/s against 2 bytes at 100 GB/s: memory */
 	j = call_json("plan step -N 28e9 -s 1 --worker-nic 100GB/s --daemon-nic 100GB/s -o json");
@@ -503,10 +565,14 @@ static void test_command_usage(void **state)
 		{ "plan memory -N 7.5e9 more", "found 'more'" },
 		{ "plan memory -N 7.5e9 -o xml", "table|json|csv, found 'xml'" },
 		{ "plan memory -N 7.5e9 --layers 8", "--hidden" },
-		{ "plan memory -N 10 --largest 11", "fit each other" },
+		{ "plan memory -N 10 --largest 11", "--largest: expected at most all parameters, 10, found 11" },
+		{ "plan memory -N 10 --layers 1e300 --hidden 1e300 --heads 1 --seq 1e300", "expected amounts below 2^64 bytes" },
 		{ "plan comm -N 7B --stage 4", "all|0|1|2|3, found '4'" },
 		{ "plan comm -N 7B --grad-bytes 3", "found 3" },
 		{ "plan comm -N 7B --batch-gpus 1,x", "found 'x'" },
+		{ "plan comm -N 7B --batch-gpus 128.5", "found '128.5'" },
+		{ "plan comm -N 1e14 -m 65536", "expected amounts below 2^64 bytes" },
+		{ "plan comm -N 1e14 -m 65537", "expected 1 to 65536" },
 		{ "plan comm -u 7q", "found '7q'" },
 		{ "plan comm -u 7:cold", "found '7:cold'" },
 		{ "plan comm -u 0", "found '0'" },
@@ -518,6 +584,7 @@ static void test_command_usage(void **state)
 		{ "plan comm -N 7B -b 25G", "25Gb/s (bits)" },
 		{ "plan hybrid -n 8", "expected --params" },
 		{ "plan hybrid -N 7 -n 8 -g 3", "divide 8 GPUs, found '3'" },
+		{ "plan hybrid -N 7 -n 3 -g 1.5", "divide 3 GPUs, found '1.5'" },
 		{ "plan step -N 7B --nvme-capacity 1TB", "expected --nvme" },
 	};
 
@@ -570,6 +637,7 @@ int main(void)
 		cmocka_unit_test(test_state),
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_ring_of_one_sends_nothing),
+		cmocka_unit_test(test_frozen),
 		cmocka_unit_test(test_hybrid),
 		cmocka_unit_test(test_peak),
 		cmocka_unit_test(test_times),

@@ -334,7 +334,8 @@ static void test_command_codes(void **state)
 		{ "simulate adam --ranks 0", 2, "--ranks: expected 1 to 64, found '0'" },
 		{ "simulate adam --ranks 1.5", 2, "whole number" },
 		{ "simulate adam --mistake keep", 2, "none|sum|shift" },
-		{ "simulate adam --beta1 1", 2, "--beta1" },
+		{ "simulate adam --beta1 1", 2, "--beta1: expected 0 to 0.9999999, found '1'" },
+		{ "simulate adam --elements 1048577", 2, "--elements: expected 1 to 1048576, found '1048577'" },
 		{ "simulate stage3 --layers 65", 2, "found '65'" },
 	};
 
