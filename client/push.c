@@ -40,6 +40,14 @@ static int needs_credit(const struct zd_session *s)
 
 /* ---------------------------------------------------------------- the list */
 
+/* Nothing of it is for the lane: it has no piece, or has counted the push when it was asked for before and ran out of time. */
+static int is_done_on(const struct zd_session *s, const struct zd_link *l, const struct zd_req *r)
+{
+	uint32_t extents = extents_of(s, l, r->unit);
+
+	return extents == 0 || (r->kind == ZD_SE_REQ_PUSH && l->counted[r->unit] >= (r->micro + 1ull) * extents);
+}
+
 static void append(struct zd_session *s, struct zd_req *r)
 {
 	r->moving = 1;
@@ -53,7 +61,7 @@ static void append(struct zd_session *s, struct zd_req *r)
 	for (uint32_t i = 0; i < s->lane_count; i++) {
 		struct zd_link *l = s->lanes[i];
 
-		if (piece_of(s, l, r->unit).count == 0)
+		if (is_done_on(s, l, r))
 			continue;
 		r->lanes_left++;
 		if (!l->cursor)
@@ -95,13 +103,9 @@ void zd_cpush_forget(struct zd_session *s, struct zd_req *r)
 		;
 	*at = r->chain;
 	s->open_pushes--;
-	for (uint32_t i = 0; i < s->lane_count; i++) {
-		struct zd_link *l = s->lanes[i];
-		uint32_t extents = extents_of(s, l, r->unit);
-
-		if (extents > 0 && l->counted[r->unit] < (r->micro + 1ull) * extents)
-			l->open_pushes--;
-	}
+	for (uint32_t i = 0; i < s->lane_count; i++)
+		if (!is_done_on(s, s->lanes[i], r))
+			s->lanes[i]->open_pushes--;
 }
 
 /* ---------------------------------------------------------------- requests */
@@ -151,6 +155,8 @@ void zd_cpush_request(struct zd_session *s, struct zd_req *r, const struct zd_se
 	*at = r;
 	s->open_pushes++;
 	append(s, r);
+	if (r->lanes_left == 0)
+		zd_csession_end(s, r, ZEROD_OK, "%s", "");
 }
 
 void zd_cpush_load(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev)
