@@ -125,69 +125,6 @@ static void test_step_times_out_and_is_claimed(void **state)
 	end(c);
 }
 
-/* What a lane had counted when time ran out counts for the push that comes after, with those that were behind it in its unit. */
-static void test_push_times_out_and_comes_again(void **state)
-{
-	struct cs *c = begin_round(4, 1, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(500), .u.push = {.micro_batches = 2, .data = grad}};
-	struct zd_session_event ask = {.type = ZD_SE_REQ_STEP, .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 2}};
-	uint64_t first = cs_ask(c, &ev), behind = push(c, 0, 1, 2, 0), again;
-	uint32_t small;
-
-	(void)state;
-	assert_int_equal(skip_pushes(c, 0), 20);
-	assert_int_equal(skip_pushes(c, 1), 20);
-	cs_sent(c, 0);
-	cs_sent(c, 1);
-	cs_pushed(c, 0, own, 5, 0, 10, 0); /* all of the first */
-	cs_pushed(c, 1, own, 5, 0, 4, 0);
-	cs_tick(c, ZD_MS(500));
-	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
-	assert_int_equal(cs_ended(c, behind)->status, ZEROD_ERR_TIMEOUT);
-	again = push(c, 0, 0, 2, 0);
-	assert_null(cs_ended(c, again));
-	cs_pushed(c, 1, own, 5, 0, 20, 0);
-	assert_non_null(cs_ended(c, again));
-	assert_int_equal(cs_ended(c, again)->status, ZEROD_OK);
-	behind = push(c, 0, 1, 2, 0);
-	assert_null(cs_ended(c, behind));
-	cs_pushed(c, 0, own, 5, 0, 20, 0);
-	assert_int_equal(cs_ended(c, behind)->status, ZEROD_OK);
-	push(c, 1, 0, 2, 0);
-	push(c, 1, 1, 2, 0);
-	small = skip_pushes(c, 0) > 0 ? 0 : 1;
-	cs_sent(c, small);
-	cs_pushed(c, small, own, 5, 1, 4, 0);
-	cs_ask(c, &ask);
-	skip_pushes(c, 0);
-	skip_pushes(c, 1);
-	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
-	cs_expect(c, 1, ZD_MSG_COMMIT, NULL);
-	end(c);
-}
-
-/* Where all lanes had counted it by then, it is done at once. */
-static void test_push_times_out_and_is_counted(void **state)
-{
-	struct cs *c = begin_round(4, 1, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(500), .u.push = {.micro_batches = 1, .data = grad}};
-	uint64_t first = cs_ask(c, &ev), again;
-
-	(void)state;
-	skip_pushes(c, 0);
-	skip_pushes(c, 1);
-	cs_sent(c, 0);
-	cs_sent(c, 1);
-	cs_tick(c, ZD_MS(500));
-	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
-	cs_pushed(c, 0, own, 5, 0, 10, 0);
-	cs_pushed(c, 1, own, 5, 0, 10, 0);
-	again = push(c, 0, 0, 1, 0);
-	assert_non_null(cs_ended(c, again));
-	assert_int_equal(cs_ended(c, again)->status, ZEROD_OK);
-	end(c);
-}
-
 static void test_wrong_calls(void **state)
 {
 	struct cs *c = begin_round(4, 2, 1);
@@ -802,8 +739,6 @@ int main(void)
 		cmocka_unit_test(test_no_room_to_come_back),
 		cmocka_unit_test(test_timeouts_name_what_they_waited_for),
 		cmocka_unit_test(test_step_times_out_and_is_claimed),
-		cmocka_unit_test(test_push_times_out_and_comes_again),
-		cmocka_unit_test(test_push_times_out_and_is_counted),
 		cmocka_unit_test(test_wrong_calls),
 		cmocka_unit_test(test_counts_beyond_32_bits),
 		cmocka_unit_test(test_push_before_the_seal_is_asked_about),

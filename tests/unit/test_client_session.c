@@ -475,6 +475,71 @@ static void test_redo_that_was_not_decided(void **state)
 	end(c);
 }
 
+/* ---------------------------------------------------------------- time runs out */
+
+/* What a lane had counted when time ran out counts for the push that comes after, with those that were behind it in its unit. */
+static void test_push_times_out_and_comes_again(void **state)
+{
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(500), .u.push = {.micro_batches = 2, .data = grad}};
+	struct zd_session_event ask = {.type = ZD_SE_REQ_STEP, .u.step = {.hyper = cs_record(1, own).hyper, .micro_batches = 2}};
+	uint64_t first = cs_ask(c, &ev), behind = push(c, 0, 1, 2, 0), again;
+	uint32_t small;
+
+	(void)state;
+	assert_int_equal(skip_pushes(c, 0), 20);
+	assert_int_equal(skip_pushes(c, 1), 20);
+	cs_sent(c, 0);
+	cs_sent(c, 1);
+	cs_pushed(c, 0, own, 5, 0, 10, 0); /* all of the first */
+	cs_pushed(c, 1, own, 5, 0, 4, 0);
+	cs_tick(c, ZD_MS(500));
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
+	assert_int_equal(cs_ended(c, behind)->status, ZEROD_ERR_TIMEOUT);
+	again = push(c, 0, 0, 2, 0);
+	assert_null(cs_ended(c, again));
+	cs_pushed(c, 1, own, 5, 0, 20, 0);
+	assert_non_null(cs_ended(c, again));
+	assert_int_equal(cs_ended(c, again)->status, ZEROD_OK);
+	behind = push(c, 0, 1, 2, 0);
+	assert_null(cs_ended(c, behind));
+	cs_pushed(c, 0, own, 5, 0, 20, 0);
+	assert_int_equal(cs_ended(c, behind)->status, ZEROD_OK);
+	push(c, 1, 0, 2, 0);
+	push(c, 1, 1, 2, 0);
+	small = skip_pushes(c, 0) > 0 ? 0 : 1;
+	cs_sent(c, small);
+	cs_pushed(c, small, own, 5, 1, 4, 0);
+	cs_ask(c, &ask);
+	skip_pushes(c, 0);
+	skip_pushes(c, 1);
+	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
+	cs_expect(c, 1, ZD_MSG_COMMIT, NULL);
+	end(c);
+}
+
+/* Where all lanes had counted it by then, it is done at once. */
+static void test_push_times_out_and_is_counted(void **state)
+{
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(500), .u.push = {.micro_batches = 1, .data = grad}};
+	uint64_t first = cs_ask(c, &ev), again;
+
+	(void)state;
+	skip_pushes(c, 0);
+	skip_pushes(c, 1);
+	cs_sent(c, 0);
+	cs_sent(c, 1);
+	cs_tick(c, ZD_MS(500));
+	assert_int_equal(cs_ended(c, first)->status, ZEROD_ERR_TIMEOUT);
+	cs_pushed(c, 0, own, 5, 0, 10, 0);
+	cs_pushed(c, 1, own, 5, 0, 10, 0);
+	again = push(c, 0, 0, 1, 0);
+	assert_non_null(cs_ended(c, again));
+	assert_int_equal(cs_ended(c, again)->status, ZEROD_OK);
+	end(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -490,6 +555,8 @@ int main(void)
 		cmocka_unit_test(test_redo),
 		cmocka_unit_test(test_redo_that_was_decided),
 		cmocka_unit_test(test_redo_that_was_not_decided),
+		cmocka_unit_test(test_push_times_out_and_comes_again),
+		cmocka_unit_test(test_push_times_out_and_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
