@@ -607,6 +607,7 @@ void zd_cagree_step(struct zd_session *s, struct zd_req *r, const struct zd_sess
 	} else if (complete(s, r, micro_batches)) {
 		s->step_req = r;
 		s->committing = 1;
+		s->passed = 0;
 		s->commit_round = s->decided + 1;
 		s->hyper = *h;
 		s->commit_micro = micro_batches;

@@ -4,6 +4,9 @@
  *
  * A part that was cut off by its connection is asked for again from the first DATA frame that did not arrive whole: frames end where a FETCH may begin.  Memory of a caller is written to by
  * open parts only; each of them holds a lend of the request, so that it cannot end before they do.
+ *
+ * A worker asks for the version of its step exactly.  A lane that has applied the step under way serves the next one only, of which this session knows
+ * when all lanes have: what is asked for meanwhile waits for that.
  */
 #include "client/state.h"
 
@@ -40,6 +43,7 @@ struct zd_fetch *zd_cfetch_new(struct zd_session *s, uint32_t unit, enum zd_plan
 
 void zd_cfetch_drop(struct zd_session *s, struct zd_fetch *f)
 {
+	s->parked -= f->parked;
 	if (f->prev)
 		f->prev->next = f->next;
 	else
@@ -68,6 +72,55 @@ void zd_cfetch_begin(struct zd_session *s, struct zd_fetch *f, uint32_t mode, ui
 	}
 }
 
+static int is_fixed(const struct zd_session *s, const struct zd_fetch *f)
+{
+	return s->spec.units[f->unit].frozen || s->config.world == 0;
+}
+
+static uint64_t version_now(const struct zd_session *s, const struct zd_fetch *f)
+{
+	return f->plane == ZD_PLANE_GRADIENT ? s->decided : s->step;
+}
+
+int zd_cfetch_waits(const struct zd_session *s)
+{
+	return s->committing && s->passed;
+}
+
+static void park(struct zd_session *s, struct zd_fetch *f)
+{
+	for (uint32_t i = 0; i < s->lane_count; i++)
+		f->part[i].done = 1;
+	f->status = ZEROD_OK;
+	f->parked = 1;
+	s->parked++;
+}
+
+static void begin(struct zd_session *s, struct zd_fetch *f)
+{
+	if (s->spec.units[f->unit].frozen)
+		zd_cfetch_begin(s, f, MODE_AT_LEAST, 0);
+	else if (s->config.world == 0)
+		zd_cfetch_begin(s, f, MODE_AT_LEAST, s->step);
+	else if (zd_cfetch_waits(s))
+		park(s, f);
+	else
+		zd_cfetch_begin(s, f, MODE_EXACTLY, version_now(s, f));
+}
+
+void zd_cfetch_settle(struct zd_session *s)
+{
+	if (s->parked == 0 || zd_cfetch_waits(s) || s->failed)
+		return;
+	for (struct zd_fetch *f = s->fetch_first; f; f = f->next) {
+		if (!f->parked)
+			continue;
+		f->parked = 0;
+		s->parked--;
+		begin(s, f);
+	}
+}
+
 static void end_request(struct zd_session *s, struct zd_fetch *f)
 {
 	struct zd_req *r = f->req;
@@ -90,6 +143,11 @@ static void finish(struct zd_session *s, struct zd_fetch *f)
 		f->status = ZEROD_ERR_ABORTED;
 		snprintf(f->text, sizeof(f->text), "unit \"%s\" changed %u times while it was fetched: steps are faster than this reader",
 			 s->spec.units[f->unit].name, ZD_RESTARTS_MAX);
+	}
+	if (!f->canceled && f->req && f->status == ZEROD_ERR_STATE && !is_fixed(s, f) && !s->failed &&
+	    (zd_cfetch_waits(s) || f->version != version_now(s, f))) {
+		park(s, f);
+		return;
 	}
 	if (f->met && s->config.world == 0 && f->high > s->step)
 		s->step = f->high;
@@ -140,12 +198,7 @@ void zd_cfetch_request(struct zd_session *s, struct zd_req *r, const struct zd_s
 	}
 	f->req = r;
 	r->fetch = f;
-	if (none)
-		zd_cfetch_begin(s, f, MODE_EXACTLY, s->decided);
-	else if (s->spec.units[r->unit].frozen || s->config.world == 0)
-		zd_cfetch_begin(s, f, MODE_AT_LEAST, s->spec.units[r->unit].frozen ? 0 : s->step);
-	else
-		zd_cfetch_begin(s, f, MODE_EXACTLY, s->step);
+	begin(s, f);
 }
 
 /* ---------------------------------------------------------------- asking */
@@ -291,6 +344,7 @@ void zd_cfetch_refused(struct zd_session *s, struct zd_link *l, uint64_t stream,
 	if (f->status == ZEROD_OK) {
 		zd_clink_name(s, l, name, sizeof(name));
 		f->status = err == ZD_ERR_VERSION_GONE ? ZEROD_ERR_STATE : ZEROD_ERR_REFUSED;
+		s->passed |= err == ZD_ERR_VERSION_GONE && f->version == version_now(s, f); /* if a step is under way, see zd_cfetch_waits */
 		snprintf(f->text, sizeof(f->text), "%s: %s: %s", name, zd_err_text(err), words);
 	}
 	free_part_slot(l, p);
@@ -364,5 +418,8 @@ void zd_cfetch_explain(const struct zd_session *s, const struct zd_fetch *f, cha
 		snprintf(out, size, "%s has %llu elements to send: %s", name, (unsigned long long)(p->end - p->next), why);
 		return;
 	}
-	snprintf(out, size, "the last bytes are arriving");
+	if (f->parked)
+		zd_cagree_explain(s, out, size);
+	else
+		snprintf(out, size, "the last bytes are arriving");
 }

@@ -184,6 +184,17 @@ void zd_cgather_fetched(struct zd_session *s, struct zd_fetch *f)
 	int gone = f->status != ZEROD_OK && f->version == s->step;
 
 	g->version = f->high;
+	if (gone && f->status == ZEROD_ERR_STATE && zd_cfetch_waits(s) && !s->spec.units[unit].frozen && !is_reader(s)) {
+		while (g->waiters) {
+			struct zd_req *r = g->waiters;
+
+			g->waiters = r->chain;
+			wait_for(&s->room_first, r);
+		}
+		zd_cfetch_drop(s, f);
+		zd_climit_give(s, unit);
+		return;
+	}
 	if (f->status != ZEROD_OK && (gone || s->spec.units[unit].frozen || is_reader(s))) {
 		while (g->waiters)
 			zd_csession_end(s, g->waiters, f->status, "%s", f->text);
@@ -227,7 +238,7 @@ static int serve(struct zd_session *s, struct zd_req *r)
 	int rc = 1;
 
 	if (g->state == ZD_G_EMPTY)
-		rc = bring(s, r->unit, 0);
+		rc = zd_cfetch_waits(s) && !s->spec.units[r->unit].frozen && !is_reader(s) ? 0 : bring(s, r->unit, 0);
 	if (rc == 0)
 		return 0;
 	if (rc < 0) {
@@ -281,6 +292,10 @@ void zd_cgather_explain(const struct zd_session *s, const struct zd_req *r, char
 		for (const struct zd_fetch *f = s->fetch_first; f; f = f->next)
 			if (f->unit == r->unit && f->dst == (const uint8_t *)g->buf)
 				zd_cfetch_explain(s, f, out, size);
+		return;
+	}
+	if (zd_cfetch_waits(s)) {
+		zd_cagree_explain(s, out, size);
 		return;
 	}
 	for (uint32_t u = 0; u < s->unit_count; u++) {

@@ -509,6 +509,7 @@ void zd_session_step(struct zd_session *s, const struct zd_session_event *ev, st
 		zd_clink_tick(s, s->links[i]);
 	check_deadlines(s);
 	zd_cpush_settle(s);
+	zd_cfetch_settle(s);
 	zd_cgather_settle(s);
 	emit(s);
 	s->out = NULL;

@@ -140,7 +140,7 @@ struct zd_fetch {
 	enum zd_plane plane;
 	uint64_t version, low, high; /* asked; met */
 	uint32_t lanes_left, restarts;
-	uint8_t met, canceled;
+	uint8_t met, canceled, parked; /* parked: asks again when the step has ended */
 	int status;
 	char text[ZD_TEXT_BYTES];
 	struct zd_part part[]; /* one per lane */
@@ -255,6 +255,7 @@ struct zd_session {
 	/* the step */
 	uint32_t micro_batches; /* 0: nothing pushed yet */
 	uint8_t committing;	/* COMMIT is allowed: hyper and micro_batches are fixed */
+	uint8_t passed;		/* and some lane has applied it: what it served before is gone there, what comes after is not known here */
 	uint8_t step_lost;	/* contributions of the step that commits are lost; its outcome shows when the new ballot is resolved */
 	uint8_t unclaimed;	/* a round was decided whose STEP had timed out */
 	uint8_t redo_owed;	/* pushes end with REDO until the trainer was told */
@@ -271,6 +272,7 @@ struct zd_session {
 	struct zd_unit *units;
 
 	struct zd_fetch *fetch_first, *fetch_last;
+	uint32_t parked;
 	uint64_t fetch_counter, load_counter, push_counter;
 
 	/* the limiter */
@@ -402,6 +404,8 @@ void zd_cfetch_rewind(struct zd_session *s, struct zd_link *l);
 void zd_cfetch_cancel(struct zd_session *s, struct zd_fetch *f, int status, const char *text); /* the request ends when no frame can arrive any more */
 void zd_cfetch_explain(const struct zd_session *s, const struct zd_fetch *f, char *out, size_t size);
 void zd_cfetch_drop(struct zd_session *s, struct zd_fetch *f);
+int zd_cfetch_waits(const struct zd_session *s); /* for the end of the step: until then there is no version to ask for */
+void zd_cfetch_settle(struct zd_session *s);
 
 /* ---------------------------------------------------------------- gather.c, limit.c */
 

@@ -164,8 +164,8 @@ ZEROD_API int zerod_seal(struct zerod_client *client) ZEROD_MUST_USE;
 
 /* Weights of a unit at the current version (zerod_progress.step), bf16, numel elements, in memory of the client until zerod_release.
  * Blocks while the rate limiter has no room and until the unit is here, before the seal until that is made; prefetched units are here already.
- * Calls nest: each gather needs its release.  A unit that is held keeps its version, also for those who gather it then, until the last release.
- * `ret_weights` may be NULL. */
+ * While a step is under way they are of the version before it or after.  Calls nest: each gather needs its release.  A unit that is held keeps its
+ * version, also for those who gather it then, until the last release.  `ret_weights` may be NULL. */
 ZEROD_API int zerod_gather_start(struct zerod_client *client, uint32_t unit, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_gather(struct zerod_client *client, uint32_t unit, const uint16_t **ret_weights) ZEROD_MUST_USE;
 /* The memory of a unit whose gather has completed; NULL after its last release. */
@@ -177,8 +177,8 @@ ZEROD_API int zerod_release(struct zerod_client *client, uint32_t unit, int keep
  * step is used. */
 ZEROD_API int zerod_plan_gathers(struct zerod_client *client, const uint32_t *units, uint32_t count) ZEROD_MUST_USE;
 
-/* Fetches into the caller's memory, outside the rate limiter: numel elements of the current version; master weights in fp32, weights in bf16.  If it
- * fails, what is in that memory is undefined. */
+/* Fetches into the caller's memory, outside the rate limiter: numel elements of the current version (while a step is under way: before it or after);
+ * master weights in fp32, weights in bf16.  If it fails, what is in that memory is undefined. */
 ZEROD_API int zerod_fetch_master_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_fetch_master(struct zerod_client *client, uint32_t unit, float *dst) ZEROD_MUST_USE;
 ZEROD_API int zerod_fetch_weights_start(struct zerod_client *client, uint32_t unit, uint16_t *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;

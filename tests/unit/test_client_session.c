@@ -475,6 +475,102 @@ static void test_redo_that_was_not_decided(void **state)
 	end(c);
 }
 
+/* ---------------------------------------------------------------- weights while a step is under way */
+
+static const struct cs_frame *expect_fetch(struct cs *c, uint32_t lane, uint64_t version)
+{
+	const ProtobufCMessage *msg;
+	const struct cs_frame *f = cs_expect(c, lane, ZD_MSG_FETCH, &msg);
+
+	assert_int_equal(((const Zd__Pb__Fetch *)msg)->mode, 2); /* exactly */
+	assert_int_equal(((const Zd__Pb__Fetch *)msg)->version, version);
+	return f;
+}
+
+/* Up to the decision of round 5, which lane 0 applies at once.  What it is asked for then is past, and the next version has no name here before lane 1
+ * has applied it, too: who asked waits for that. */
+static void test_weights_of_a_step_under_way(void **state)
+{
+	static float dst[81920];
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 0};
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, dst}};
+	struct zd_session_event late = {.type = ZD_SE_REQ_FETCH, .deadline = c->now + ZD_MS(100), .u.fetch = {0, ZD_PLANE_WEIGHTS, dst}};
+	struct zd_record r = cs_record(5, own);
+	const ProtobufCMessage *msg;
+	struct zd_decision d;
+	uint64_t asked[3], stepping;
+
+	(void)state;
+	push_all(c, 5, own);
+	stepping = step(c);
+	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
+	cs_expect(c, 1, ZD_MSG_COMMIT, NULL);
+	cs_prepared(c, 0, own, &r);
+	cs_prepared(c, 1, own, &r);
+	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
+	cs_expect(c, 1, ZD_MSG_APPLY, NULL);
+	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
+	cs_applied(c, 0, own, &d);
+	asked[0] = cs_ask(c, &gather);
+	asked[1] = cs_ask(c, &fetch);
+	for (uint32_t i = 0; i < 2; i++) {
+		uint64_t there = expect_fetch(c, 0, 4)->stream, here = expect_fetch(c, 1, 4)->stream;
+
+		cs_error(c, 0, there, ZD_ERR_VERSION_GONE, "the lane has 5");
+		cs_error(c, 1, here, ZD_ERR_VERSION_GONE, "it came later");
+		assert_null(cs_ended(c, asked[i]));
+	}
+	asked[2] = cs_ask(c, &late);
+	cs_expect_nothing(c, 0);
+	cs_tick(c, ZD_MS(100));
+	assert_int_equal(cs_ended(c, asked[2])->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, asked[2])->text, "lane 1 (one:1, its lane 1) has not answered the decision"));
+	assert_false(c->closed[0] || c->closed[1]);
+	cs_applied(c, 1, own, &d);
+	assert_int_equal(cs_ended(c, stepping)->status, ZEROD_OK);
+	for (uint32_t lane = 0; lane < 2; lane++)
+		for (uint32_t i = 0; i < 2; i++)
+			expect_fetch(c, lane, 5);
+	assert_true(!cs_ended(c, asked[0]) && !cs_ended(c, asked[1]));
+	end(c);
+}
+
+/* The answer may also come when the step has ended; and where none is under way, it is an error. */
+static void test_weights_that_are_past(void **state)
+{
+	static float dst[81920];
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, dst}};
+	uint64_t asked = cs_ask(c, &fetch), there = expect_fetch(c, 0, 4)->stream, here = expect_fetch(c, 1, 4)->stream;
+	struct zd_record r = cs_record(5, own);
+	const ProtobufCMessage *msg;
+	struct zd_decision d;
+
+	(void)state;
+	push_all(c, 5, own);
+	step(c);
+	cs_prepared(c, 0, own, &r);
+	cs_prepared(c, 1, own, &r);
+	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
+	cs_expect(c, 1, ZD_MSG_COMMIT, NULL);
+	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
+	cs_expect(c, 1, ZD_MSG_APPLY, NULL);
+	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
+	cs_applied(c, 0, own, &d);
+	cs_applied(c, 1, own, &d);
+	cs_error(c, 0, there, ZD_ERR_VERSION_GONE, "the lane has 5");
+	assert_null(cs_ended(c, asked));
+	cs_error(c, 1, here, ZD_ERR_VERSION_GONE, "the lane has 5");
+	assert_null(cs_ended(c, asked));
+	there = expect_fetch(c, 0, 5)->stream;
+	here = expect_fetch(c, 1, 5)->stream;
+	cs_error(c, 0, there, ZD_ERR_VERSION_GONE, "the lane has 6");
+	cs_error(c, 1, here, ZD_ERR_VERSION_GONE, "the lane has 6");
+	assert_int_equal(cs_ended(c, asked)->status, ZEROD_ERR_STATE);
+	end(c);
+}
+
 /* ---------------------------------------------------------------- time runs out */
 
 /* What a lane had counted when time ran out counts for the push that comes after, with those that were behind it in its unit. */
@@ -555,6 +651,8 @@ int main(void)
 		cmocka_unit_test(test_redo),
 		cmocka_unit_test(test_redo_that_was_decided),
 		cmocka_unit_test(test_redo_that_was_not_decided),
+		cmocka_unit_test(test_weights_of_a_step_under_way),
+		cmocka_unit_test(test_weights_that_are_past),
 		cmocka_unit_test(test_push_times_out_and_comes_again),
 		cmocka_unit_test(test_push_times_out_and_is_counted),
 	};
