@@ -245,6 +245,7 @@ void zd_core_step(struct zd_core *core, const struct zd_event *ev, struct zd_act
 
 	actions->count = actions->used = 0;
 	core->act = actions;
+	core->released = 0;
 	ZD_ASSERT(ev->now >= core->now);
 	ZD_ASSERT(core->kernel_len == 0 || ev->type == ZD_EV_KERNEL);
 	core->before = core->now;

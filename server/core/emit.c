@@ -23,7 +23,8 @@ int zd_emit_full(const struct zd_core *core)
 {
 	const struct zd_actions *a = core->act;
 
-	return a->count > ZD_ACTIONS_MAX - ZD_ACTIONS_SPARE || a->used > ZD_ACTION_BYTES / 2 || core->kernel_len > core->kernel_cap / 2;
+	/* Released memory is wiped when the step is over: until then nobody may have it again. */
+	return core->released || a->count > ZD_ACTIONS_MAX - ZD_ACTIONS_SPARE || a->used > ZD_ACTION_BYTES / 2 || core->kernel_len > core->kernel_cap / 2;
 }
 
 static struct zd_action *send(struct zd_core *core, struct zd_conn *c, uint16_t type, uint64_t stream, const ProtobufCMessage *msg,
@@ -120,6 +121,7 @@ void zd_emit_release(struct zd_core *core, void *base, uint64_t len)
 
 	item->u.release.base = base;
 	item->u.release.len = (size_t)len;
+	core->released = 1;
 }
 
 void zd_emit_log(struct zd_core *core, enum zd_log_level level, const char *format, ...)

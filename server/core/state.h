@@ -290,6 +290,7 @@ struct zd_core {
 	zd_time guest_check; /* when connections without a job are looked at again */
 	struct zd_actions *act; /* of the step under way */
 	uint8_t draining;
+	uint8_t released; /* the step gives memory back */
 	struct zd_slab slab;
 	uint64_t tokens;
 	uint32_t uuids;

@@ -189,6 +189,15 @@ struct queue {
 	struct zd_kernel_result result[512];
 };
 
+/* What the pages hold then is nothing: whoever has them again must not have written before. */
+static void give_back(struct hz *h, const struct zd_action *a)
+{
+	if (h->mapped)
+		assert_int_equal(madvise(a->u.release.base, a->u.release.len, MADV_DONTNEED), 0);
+	else
+		memset(a->u.release.base, 0, a->u.release.len);
+}
+
 static void carry_out(struct hz *h, struct queue *q)
 {
 	static struct zd_kernel_scratch scratch;
@@ -214,7 +223,10 @@ static void carry_out(struct hz *h, struct queue *q)
 			h->store[(h->store_head + h->store_count) % 64].token = a->u.store.token;
 			h->store[(h->store_head + h->store_count++) % 64].kind = a->u.store.kind;
 			break;
-		case ZD_ACT_RELEASE: h->released++; break;
+		case ZD_ACT_RELEASE:
+			h->released++;
+			give_back(h, a);
+			break;
 		case ZD_ACT_LOG: snprintf(h->logged, sizeof h->logged, "%s", (char *)h->actions->bytes + a->u.log.text); break;
 		}
 	}

@@ -134,6 +134,47 @@ static void drop_waits_for_the_store(void **state)
 	hz_free(h);
 }
 
+/*
+ * A job is made in the very step in which another gives its memory back: the pages go to the system when that step is over, and nothing of the
+ * new job may be among them.
+ */
+static void memory_of_a_drop_in_its_step(void **state)
+{
+	static const int64_t sizes[] = {4096};
+	static uint8_t page[ZD_LANDING_BYTES];
+	struct hz_who who = {.epoch = 1, .world = 1};
+	struct hz *h = hz_new(8, 4u << 20);
+	Zd__Pb__Drop drop = ZD__PB__DROP__INIT;
+	Zd__Pb__Open open = ZD__PB__OPEN__INIT;
+	Zd__Pb__JobSpec spec;
+	Zd__Pb__Unit units[HZ_UNITS], *ptrs[HZ_UNITS];
+	size_t n;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 1);
+	hz_disconnect(h, 0);
+	hz_connect(h, 1, ZD_ROLE_ADMIN);
+	drop.name = h->spec.name;
+	n = hz_encode(page, sizeof page, ZD_MSG_DROP, 5, &drop.base, NULL, 0);
+	zd_spec_to_pb(&h->spec, &spec, units, ptrs);
+	open.spec = &spec;
+	open.lane_count = 1;
+	open.has_create = open.create = 1;
+	n += hz_encode(page + n, sizeof page - n, ZD_MSG_OPEN, 6, &open.base, NULL, 0);
+	land(h, 1, page, n);
+	hz_recv(h, 1, ZD_MSG_DROPPED);
+	hz_idle(h);
+	hz_recv(h, 1, ZD_MSG_OPENED);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 0);
+	hz_join(h, 0, who);
+	hz_load_all(h, 0, 1);
+	hz_round(h, who, 1, 1, &hz_hyper);
+	hz_free(h);
+}
+
 static size_t fetch_master(uint8_t *at, size_t size, uint32_t unit, uint64_t count)
 {
 	Zd__Pb__Fetch m = ZD__PB__FETCH__INIT;
@@ -402,6 +443,7 @@ int main(void)
 		cmocka_unit_test(silent_guests),
 		cmocka_unit_test(decided_while_data_waits),
 		cmocka_unit_test(drop_waits_for_the_store),
+		cmocka_unit_test(memory_of_a_drop_in_its_step),
 		cmocka_unit_test(drop_beside_a_kernel_call),
 		cmocka_unit_test(extents_beyond_32_bits),
 		cmocka_unit_test(joins_of_a_crowd),

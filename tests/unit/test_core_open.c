@@ -358,6 +358,7 @@ static void drop(void **state)
 	hz_open(h, 0, 1);
 	hz_send(h, 2, ZD_MSG_DROP, 6, &m.base, NULL, 0);
 	hz_recv(h, 2, ZD_MSG_DROPPED);
+	hz_idle(h);
 	hz_send(h, 2, ZD_MSG_DROP, 7, &m.base, NULL, 0);
 	hz_error(h, 2, ZD_ERR_NO_JOB, "no job job", 0);
 	hz_free(h);
