@@ -3,7 +3,8 @@
  * Extents: who reads them, and the update they are owed.
  *
  * The ledger: an extent has one writer (an Adam call: busy) or many readers (DATA frames that lend hi, or a gradient area, to the shell:
- * lends).  Kernel calls run in order, so what reads inside a call need not be in the ledger.
+ * lends).  Kernel calls run in order, so what reads inside a call need not be in the ledger, unless the core may write there in the same
+ * step: contributions that stay as they came (fetch.c).
  *
  * A round that was applied owes Adam to every trainable extent: those whose step is behind the job's.  It runs when the extent is
  * fetched, before a contribution of the next round lands in it, or when there is nothing else to do.

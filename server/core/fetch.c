@@ -137,6 +137,13 @@ static void answer_empty(struct zd_core *core, struct zd_conn *c, const struct z
 			      j->spec.units[f->unit].name, (unsigned long long)s.version);
 }
 
+static void lend(struct zd_job *j, struct zd_send *s)
+{
+	if (!s->lent)
+		zd_extent_lend(j, s->extent, s->area);
+	s->lent = 1;
+}
+
 /* fp32 made in a window: of the master, of a frozen unit's weights, or of contributions as they came. */
 static int make_fp32(struct zd_core *core, struct zd_conn *c, struct zd_job *j, uint32_t index, struct zd_send *s)
 {
@@ -167,6 +174,7 @@ static int make_fp32(struct zd_core *core, struct zd_conn *c, struct zd_job *j, 
 		call->a = u->hi + at;
 		return 0;
 	}
+	lend(j, s); /* until the call is done: contributions as they come are written here without one */
 	call->form = j->grad_form[s->area];
 	call->a = zd_extent_grad(j, s->extent, s->area) + 2 * (size_t)in_extent;
 	if (call->form == ZD_FORM_BF16_2)
@@ -179,13 +187,6 @@ static int ready(const struct zd_job *j, const struct zd_send *s)
 	if (s->window != ZD_NONE16)
 		return s->pending == 0;
 	return s->lent || s->plane == PLANE_GRADIENT || (!j->extents[s->extent].busy && !zd_extent_due(j, s->extent));
-}
-
-static void lend(struct zd_job *j, struct zd_send *s)
-{
-	if (!s->lent)
-		zd_extent_lend(j, s->extent, s->area);
-	s->lent = 1;
 }
 
 /* The next chunk of a FETCH: 0 issued, -1 it must wait for lent memory or a window. */
@@ -323,8 +324,8 @@ static void take_back(struct zd_core *core, struct zd_conn *c, struct zd_send *s
 	core->sends_waiting -= s->state == ZD_SEND_WAIT;
 	s->state = ZD_SEND_FREE;
 	if (s->window != ZD_NONE16) {
-		if (s->pending == 0)
-			zd_window_back(core, s->window);
+		ZD_ASSERT(s->pending == 0);
+		zd_window_back(core, s->window);
 	} else if (s->lent) {
 		zd_extent_back(core, j, s->extent, s->area);
 	}
@@ -350,13 +351,13 @@ void zd_fetch_sent(struct zd_core *core, struct zd_conn *c, uint64_t token)
 void zd_fetch_merged(struct zd_core *core, const struct zd_kernel_open *k)
 {
 	struct zd_conn *c = zd_core_conn(core, k->conn);
+	struct zd_send *s = c ? &c->send[k->send] : NULL;
 
-	if (!c) {
-		zd_window_back(core, k->window);
-		return;
-	}
-	ZD_ASSERT(c->send[k->send].window == k->window && c->send[k->send].pending == 1);
-	c->send[k->send].pending = 0;
+	ZD_ASSERT(s && s->window == k->window && s->pending == 1); /* nothing else happens while a call is under way */
+	s->pending = 0;
+	if (s->lent)
+		zd_extent_back(core, zd_job_of(core, c), s->extent, s->area);
+	s->lent = 0;
 	if (!c->closing)
 		zd_core_queue(core, c);
 }

@@ -38,6 +38,7 @@ static size_t fetch(uint8_t *at, size_t size, uint64_t stream, uint32_t plane, u
 	Zd__Pb__Fetch m = ZD__PB__FETCH__INIT;
 
 	m.count = count;
+	m.version = plane == 3;
 	m.plane = plane;
 	m.mode = mode;
 	return hz_encode(at, size, ZD_MSG_FETCH, stream, &m.base, NULL, 0);
@@ -103,6 +104,54 @@ static void decided_while_data_waits(void **state)
 	data = (const Zd__Pb__Data *)hz_recv(h, 1, ZD_MSG_DATA);
 	assert_int_equal(data->version, 0);
 	assert_memory_equal(h->last.payload, before, sizeof before);
+	hz_free(h);
+}
+
+/*
+ * The sum of a round is made into fp32 for a reader, while in that very step the next round is decided and the one after it begins, in the memory
+ * of the first: the reader gets what it asked for.
+ */
+static void overwritten_while_it_is_widened(void **state)
+{
+	static const int64_t sizes[] = {64};
+	static uint8_t page[ZD_LANDING_BYTES];
+	struct hz_who who = {.epoch = 1, .world = 1};
+	struct hz *h = hz_new(8, 4u << 20);
+	uint16_t one[64], three[64];
+	struct zd_decision d;
+	struct zd_record record;
+	size_t n;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_NONE, ZD_CODEC_BF16, 4096, 1, sizes);
+	for (uint32_t slot = 0; slot < 5; slot++) {
+		hz_connect(h, slot, slot == 0 ? ZD_ROLE_WORKER : ZD_ROLE_READER);
+		hz_open(h, slot, 1);
+	}
+	hz_join(h, 0, who);
+	hz_round(h, who, 1, 1, &hz_hyper);
+	hz_gradient(h, 1, 0, 0, 0, one);
+	hz_gradient(h, 3, 0, 0, 0, three);
+	hz_push_unit(h, 0, who, 2, 0, 0, 1);
+	hz_send_commit(h, 0, who, 2, 1, &hz_hyper);
+	record = hz_prepared(h, 0);
+	d = hz_decide(&record, 1);
+	/* As above: the last two go on in one step. */
+	n = nonsense(page, 90);
+	for (uint32_t slot = 2; slot < 5; slot++)
+		land(h, slot, page, n);
+	n = fetch(page, sizeof page, 1, 3, 2, 64);
+	land(h, 1, page, n);
+	n = nonsense(page, 65);
+	n += apply(page + n, sizeof page - n, &d);
+	n += hz_encode_push(h, page + n, sizeof page - n, (struct hz_push){1, 0, 3, 0, 0, 0, 1, 0, 64}, three);
+	land(h, 0, page, n);
+	hz_idle(h);
+	assert_int_equal(hz_view(h).decided, 2);
+	assert_int_equal(hz_view(h).state, ZD_ROUND_COLLECTING);
+	assert_int_equal(((const Zd__Pb__Data *)hz_recv(h, 1, ZD_MSG_DATA))->version, 1);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(h->last.payload[4 * i + 2] | h->last.payload[4 * i + 3] << 8, one[i]);
 	hz_free(h);
 }
 
@@ -442,6 +491,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(silent_guests),
 		cmocka_unit_test(decided_while_data_waits),
+		cmocka_unit_test(overwritten_while_it_is_widened),
 		cmocka_unit_test(drop_waits_for_the_store),
 		cmocka_unit_test(memory_of_a_drop_in_its_step),
 		cmocka_unit_test(drop_beside_a_kernel_call),
