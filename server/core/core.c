@@ -304,7 +304,7 @@ zd_time zd_core_deadline(const struct zd_core *core)
 		if (!j->used)
 			continue;
 		lease = zd_lease_deadline(j);
-		lend = zd_fetch_deadline(j);
+		lend = zd_fetch_deadline(core, j);
 		at = lease < at ? lease : at;
 		at = lend < at ? lend : at;
 	}

@@ -54,15 +54,17 @@ void zd_extent_touch(struct zd_job *j, struct zd_extent *x)
 	x->have = 0;
 }
 
-void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent)
+void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent, uint32_t area)
 {
 	struct zd_extent *x = &j->extents[extent];
 
 	if (x->wanted)
 		return;
-	x->wanted = 1;
-	if (j->wanted++ == 0)
-		j->wanted_since = core->now;
+	x->wanted = (uint8_t)(1 + area);
+	x->wanted_since = core->now - core->away;
+	j->wanted++;
+	if (j->wanted_since == ZD_TIME_NEVER)
+		j->wanted_since = x->wanted_since;
 }
 
 int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, struct zd_conn *c, int check)
@@ -76,7 +78,7 @@ int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, st
 	if (!zd_extent_due(j, extent) || x->busy)
 		return 0;
 	if (x->lends[0] > 0) {
-		zd_extent_want(core, j, extent);
+		zd_extent_want(core, j, extent, 0);
 		return -1;
 	}
 	ZD_ASSERT(x->step + 1 == j->update.step);
@@ -138,7 +140,7 @@ void zd_extent_back(struct zd_core *core, struct zd_job *j, uint32_t extent, uin
 	if (--x->lends[area] > 0 || !j->used)
 		return;
 	j->idle_blocked = 0;
-	if (!x->wanted)
+	if (x->wanted != 1 + area)
 		return;
 	x->wanted = 0;
 	if (--j->wanted == 0)

@@ -392,37 +392,50 @@ void zd_fetch_wake(struct zd_core *core, struct zd_job *j)
 			zd_core_queue(core, &core->conn[i]);
 }
 
-zd_time zd_fetch_deadline(const struct zd_job *j)
+static zd_time deadline_of(const struct zd_core *core, const struct zd_job *j, zd_time since)
 {
-	return j->wanted > 0 ? j->wanted_since + ZD_MS(j->spec.lease_ms) : ZD_TIME_NEVER;
+	return since == ZD_TIME_NEVER ? ZD_TIME_NEVER : since + core->away + ZD_MS(j->spec.lease_ms);
 }
 
-static int holds_wanted(const struct zd_conn *c, const struct zd_job *j)
+zd_time zd_fetch_deadline(const struct zd_core *core, const struct zd_job *j)
 {
+	return deadline_of(core, j, j->wanted_since);
+}
+
+/* Since when somebody waits for something that the connection holds; NEVER: for nothing. */
+static zd_time wanted_since(const struct zd_conn *c, const struct zd_job *j)
+{
+	zd_time since = ZD_TIME_NEVER;
+
 	for (uint32_t i = 0; i < c->send_count; i++) {
 		const struct zd_send *s = &c->send[(c->send_head + i) % ZD_SENDS_MAX];
+		const struct zd_extent *x = &j->extents[s->extent];
 
-		if (s->state == ZD_SEND_OUT && s->window == ZD_NONE16 && j->extents[s->extent].wanted)
-			return 1;
+		if (s->state == ZD_SEND_OUT && s->lent && x->wanted == 1 + s->area && x->wanted_since < since)
+			since = x->wanted_since;
 	}
-	return 0;
+	return since;
 }
 
 /* Somebody waits for lent memory as long as a lease: those who hold it are taken for dead. */
 void zd_fetch_tick(struct zd_core *core, struct zd_job *j)
 {
+	zd_time first = ZD_TIME_NEVER;
 	uint32_t next;
 
-	if (zd_fetch_deadline(j) > core->now)
+	if (zd_fetch_deadline(core, j) > core->now)
 		return;
 	for (uint32_t i = j->conns; i != ZD_NONE; i = next) {
 		struct zd_conn *c = &core->conn[i];
+		zd_time since = c->closing ? ZD_TIME_NEVER : wanted_since(c, j);
 
 		next = c->job_next;
-		if (!c->closing && holds_wanted(c, j))
+		if (deadline_of(core, j, since) > core->now)
+			first = since < first ? since : first;
+		else
 			zd_emit_error(core, c, 0, ZD_ERR_TIMED_OUT, ZD_ABOUT_NOTHING,
 				      "weights were sent and not read for %u ms while the next step waits for their memory: read faster, or raise lease_ms",
 				      j->spec.lease_ms);
 	}
-	j->wanted_since = core->now;
+	j->wanted_since = first;
 }

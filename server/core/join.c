@@ -10,7 +10,7 @@
  * last round is not missed, and one whose connection the lane does not read (on hold) is not blamed for its silence.
  *
  * Time in which the lane itself is away (a stopped process, a sleeping machine) does not count.  It shows in a TICK that is late: while leases
- * run, one is due every BEATth part of the shortest, so that no more than this of an absence counts, and less than a lease of several ones
+ * run, or lent memory is waited for, one is due every BEATth part of the shortest lease, so that no more than this of an absence counts, and less than a lease of several ones
  * between which the lane reads what was said meanwhile.
  */
 #include <string.h>
@@ -142,6 +142,7 @@ void zd_lease_absence(struct zd_core *core)
 
 	if (core->now <= since) /* always, while no TICK is due */
 		return;
+	core->away += core->now - since;
 	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
 		struct zd_job *j = &core->job[i];
 
@@ -149,8 +150,6 @@ void zd_lease_absence(struct zd_core *core)
 			continue;
 		for (uint32_t at = j->oldest; at; at = j->worker[at - 1].next)
 			j->worker[at - 1].seen = later(core, j->worker[at - 1].seen, core->now - since);
-		if (j->wanted > 0)
-			j->wanted_since = later(core, j->wanted_since, core->now - since);
 	}
 }
 
@@ -162,7 +161,7 @@ void zd_lease_beat(struct zd_core *core)
 		const struct zd_job *j = &core->job[i];
 		zd_time at = core->now + ZD_MS(j->spec.lease_ms) / BEAT;
 
-		if (j->used && zd_lease_deadline(j) != ZD_TIME_NEVER && at < next)
+		if (j->used && at < next && (zd_lease_deadline(j) != ZD_TIME_NEVER || zd_fetch_deadline(core, j) != ZD_TIME_NEVER))
 			next = at;
 	}
 	if (next == ZD_TIME_NEVER || next < core->beat || core->beat <= core->ticked)

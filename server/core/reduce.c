@@ -194,7 +194,7 @@ void zd_reduce_place(struct zd_core *core, struct zd_conn *c)
 		return;
 	}
 	if (j->spec.optimizer == ZD_OPT_NONE && x->lends[area] > 0) {
-		zd_extent_want(core, j, t->extent);
+		zd_extent_want(core, j, t->extent, area);
 		return;
 	}
 	c->hold = ZD_HOLD_NO;
@@ -321,7 +321,7 @@ void zd_reduce_advance(struct zd_core *core, struct zd_job *j, uint32_t extent)
 	if (x->gather != j->gather || x->staged == ZD_NONE16 || zd_extent_update(core, j, extent, NULL, 0) < 0)
 		return;
 	if (j->spec.optimizer == ZD_OPT_NONE && x->lends[area] > 0) {
-		zd_extent_want(core, j, extent);
+		zd_extent_want(core, j, extent, area);
 		return;
 	}
 	while ((w = take_staged(core, x, x->reduced)) != ZD_NONE16) {

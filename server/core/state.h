@@ -137,6 +137,7 @@ struct zd_extent {
 	uint64_t mark;	   /* running digest of what was counted */
 	uint64_t crc_step; /* crc is that of hi after this many steps; UINT64_MAX: unknown */
 	uint64_t nonfinite;
+	zd_time wanted_since; /* of the lane's time */
 	uint32_t crc;
 	uint32_t counted;  /* contributions that are here */
 	uint32_t reduced;  /* of them in the sum, or normed */
@@ -146,7 +147,7 @@ struct zd_extent {
 	uint16_t staged;   /* windows that wait for their turn */
 	uint8_t have;	   /* raw: which contributions are here */
 	uint8_t busy;	   /* an Adam call is under way */
-	uint8_t wanted;	   /* somebody waits for its lends */
+	uint8_t wanted;	   /* 1 + area: somebody waits for the lends of that */
 };
 
 struct zd_grain {
@@ -244,7 +245,7 @@ struct zd_job {
 	uint64_t grad_round;   /* no optimizer: the decided round whose sum is held; 0: none */
 	uint8_t grad_form[2];  /* of the areas */
 	uint32_t wanted;       /* extents that are wanted while lent */
-	zd_time wanted_since;
+	zd_time wanted_since;  /* of none of them earlier, of the lane's time; NEVER: whoever holds them is on its way out */
 
 	uint32_t conns, conn_count; /* list */
 	uint32_t kernels;      /* calls under way */
@@ -286,7 +287,8 @@ struct zd_core {
 	struct zd_core_config config;
 	zd_time now, before; /* of this event and of the one before */
 	zd_time ticked;	     /* of the last TICK */
-	zd_time beat;	     /* a TICK is due, whatever else is; NEVER while no lease runs */
+	zd_time beat;	     /* a TICK is due, whatever else is; NEVER while nobody's time runs */
+	zd_time away;	     /* how long the lane did not run while one was due: now - away is the lane's time */
 	zd_time guest_check; /* when connections without a job are looked at again */
 	struct zd_actions *act; /* of the step under way */
 	uint8_t draining;
@@ -433,7 +435,7 @@ int zd_extent_update(struct zd_core *core, struct zd_job *j, uint32_t extent, st
 void zd_extent_updated(struct zd_core *core, struct zd_job *j, const struct zd_kernel_open *k, const struct zd_event *ev);
 void zd_extent_lend(struct zd_job *j, uint32_t extent, uint32_t area);
 void zd_extent_back(struct zd_core *core, struct zd_job *j, uint32_t extent, uint32_t area);
-void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent);
+void zd_extent_want(struct zd_core *core, struct zd_job *j, uint32_t extent, uint32_t area);
 void zd_extent_idle(struct zd_core *core);
 int zd_extent_wants_idle(const struct zd_core *core);
 uint8_t *zd_extent_grad(const struct zd_job *j, uint32_t extent, uint32_t area);
@@ -447,7 +449,7 @@ void zd_fetch_merged(struct zd_core *core, const struct zd_kernel_open *k);
 void zd_fetch_flush(struct zd_core *core); /* all kernel calls are done: so is what waited for them */
 void zd_fetch_close(struct zd_core *core, struct zd_conn *c); /* everything that was lent is back */
 void zd_fetch_wake(struct zd_core *core, struct zd_job *j);   /* versions or lends changed */
-zd_time zd_fetch_deadline(const struct zd_job *j);
+zd_time zd_fetch_deadline(const struct zd_core *core, const struct zd_job *j);
 void zd_fetch_tick(struct zd_core *core, struct zd_job *j);
 
 /* ---- window.c: the pool */
