@@ -179,8 +179,9 @@ void zd_lease_check(struct zd_core *core, struct zd_job *j)
 	renew_held(core, j);
 	if (zd_lease_deadline(j) > core->now)
 		return;
-	for (uint32_t at = j->oldest; at && j->worker[at - 1].seen + ZD_MS(j->spec.lease_ms) <= core->now; at = j->worker[at - 1].next)
-		missing[n++] = at - 1;
+	for (uint32_t at = j->oldest; at; at = j->worker[at - 1].next)
+		if (is_absent(core, j, &j->worker[at - 1]))
+			missing[n++] = at - 1;
 	ZD_ASSERT(n > 0);
 	rank = missing[0];
 	unit = expected_unit(j, rank);

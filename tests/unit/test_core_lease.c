@@ -247,11 +247,36 @@ static void before_the_seal(void **state)
 	hz_free(h);
 }
 
+/* Of two that were heard equally long ago one is not read, because its SEAL waits for the store: only the other is missing. */
+static void who_is_not_read_is_not_missing(void **state)
+{
+	static float weights[4096];
+	struct hz *h = hz_new(8, 4u << 20);
+	const Zd__Pb__Aborted *m;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	for (uint32_t r = 0; r < 2; r++) {
+		hz_connect(h, r, ZD_ROLE_WORKER);
+		hz_open(h, r, 1);
+		hz_join(h, r, (struct hz_who){.epoch = 1, .rank = r, .world = 2});
+	}
+	h->hold_store = 1;
+	hz_send_load(h, 1, 0, 0, 4096, ZD_CODEC_FP32, weights);
+	hz_seal(h, 1);
+	hz_time(h, LEASE);
+	m = (const Zd__Pb__Aborted *)hz_recv(h, 0, ZD_MSG_ABORTED);
+	assert_int_equal(m->n_missing, 1);
+	assert_int_equal(m->missing[0], 0);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(absences), cmocka_unit_test(absences_in_pieces), cmocka_unit_test(who_comes_back_has_time),
 		cmocka_unit_test(the_dead_are_named), cmocka_unit_test(sleep_is_no_absence),	cmocka_unit_test(before_the_seal),
+		cmocka_unit_test(who_is_not_read_is_not_missing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
