@@ -307,6 +307,7 @@ struct zd_core {
 	uint32_t window_free_count, window_reserved, window_other; /* free; reserved by jobs; in use outside reservations */
 	uint16_t window_free;
 	uint32_t window_waiters;
+	uint32_t window_turn; /* slot that may try first when one comes back */
 
 	struct zd_job job[ZD_JOBS_MAX];
 

@@ -47,6 +47,23 @@ uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j)
 	return w;
 }
 
+/* Everybody who found the pool empty, which is rare; each time another one is the first to try again, and will have the window. */
+static void wake(struct zd_core *core)
+{
+	uint32_t turn = core->window_turn, first = core->conn_count;
+
+	core->window_waiters = 0;
+	for (uint32_t n = 0; n < core->conn_count; n++) {
+		struct zd_conn *c = &core->conn[(turn + n) % core->conn_count];
+
+		if (!c->used || !(c->hold == ZD_HOLD_PLACE || c->blocked))
+			continue;
+		zd_core_queue(core, c);
+		first = first < core->conn_count ? first : c->slot;
+	}
+	core->window_turn = first + 1;
+}
+
 void zd_window_back(struct zd_core *core, uint16_t w)
 {
 	struct zd_window *x = &core->window[w];
@@ -59,10 +76,7 @@ void zd_window_back(struct zd_core *core, uint16_t w)
 	core->window_free_count++;
 	if (!core->window_waiters || zd_window_available(core) == 0)
 		return;
-	core->window_waiters = 0;
-	for (uint32_t i = 0; i < core->conn_count; i++) /* rare: somebody found the pool empty */
-		if (core->conn[i].used && (core->conn[i].hold == ZD_HOLD_PLACE || core->conn[i].blocked))
-			zd_core_queue(core, &core->conn[i]);
+	wake(core);
 }
 
 /* What kernel calls still read goes on outside the reservation. */

@@ -339,6 +339,33 @@ static void master_in_windows(void **state)
 	hz_free(h);
 }
 
+/* Whoever waits for a window gets one in turn: no request takes those of all others until it is done, whatever the slots. */
+static void windows_in_turn(void **state)
+{
+	(void)state;
+	for (uint32_t greedy = 1; greedy <= 3; greedy++) {
+		struct hz *h = up(3); /* one is reserved for rank 0 */
+
+		hz_load_all(h, 0, 3);
+		for (uint32_t slot = 2; slot <= 3; slot++) {
+			hz_connect(h, slot, ZD_ROLE_READER);
+			hz_open(h, slot, 0);
+		}
+		h->hold_sent = 1;
+		hz_send_fetch(h, greedy, 60, 0, 0, EXTENTS * E, 2, AT_LEAST, 0);
+		assert_int_equal(frames(h, greedy), 2);
+		for (uint32_t slot = 1; slot <= 3; slot++)
+			if (slot != greedy)
+				hz_send_fetch(h, slot, 61, 0, 0, EXTENTS * E, 2, AT_LEAST, 0);
+		for (uint32_t i = 0, slot = greedy; i < 9; slot = slot % 3 + 1)
+			for (; h->conn[slot].lent_count > 0; i++)
+				hz_sent(h, slot);
+		for (uint32_t slot = 1; slot <= 3; slot++)
+			assert_true(frames(h, slot) >= 3);
+		hz_free(h);
+	}
+}
+
 static void a_reader_vanishes(void **state)
 {
 	struct hz *h = up(5);
@@ -414,7 +441,8 @@ int main(void)
 		cmocka_unit_test(who_gives_back_in_time_stays),	   cmocka_unit_test(who_holds_the_other_sum_stays),
 		cmocka_unit_test(who_holds_while_the_lane_is_away_stays),
 		cmocka_unit_test(lent_weights_stay),		   cmocka_unit_test(who_holds_weights_too_long_is_closed),
-		cmocka_unit_test(master_in_windows),		   cmocka_unit_test(a_reader_vanishes),
+		cmocka_unit_test(windows_in_turn),		   cmocka_unit_test(master_in_windows),
+		cmocka_unit_test(a_reader_vanishes),
 		cmocka_unit_test(many_small_requests),		   cmocka_unit_test(exactly_is_overtaken),
 	};
 
