@@ -196,7 +196,7 @@ static void tick(struct zd_core *core)
 {
 	core->ticked = core->now;
 	zd_conn_tick(core);
-	for (uint32_t i = 0; i < core->config.max_jobs; i++) {
+	for (uint32_t i = 0; i < core->config.max_jobs && !zd_emit_full(core); i++) { /* what is left stays due: another TICK follows at once */
 		struct zd_job *j = &core->job[i];
 
 		if (!j->used)

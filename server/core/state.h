@@ -32,8 +32,8 @@
 #define ZD_NONE16 0xffffu
 #define ZD_NONE UINT32_MAX
 
-/* Room that a step keeps for the frame it is working on: an ERROR and a CLOSE to each of 1,024 connections (DROP), the largest answer and
- * a few small ones. */
+/* Room that a step keeps for the frame, or the job of a TICK, that it is working on: an ERROR and a CLOSE to each of 1,024 connections (DROP), the
+ * largest answer or an ABORTED to each of 64 workers, and a few small ones. */
 #define ZD_ACTIONS_SPARE (ZD_ACTIONS_MAX - 128u)
 #define ZD_ACTIONS_LOG_MAX 192u /* beyond it, lines of the log are left out */
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core_harness.h"
+#include "server/kernel/call.h"
 
 /* A page of requests that are refused: each is answered by an ERROR and a line of the log, so that together they fill a step. */
 static size_t nonsense(uint8_t *page, uint32_t count)
@@ -456,6 +457,213 @@ static void joins_of_a_crowd(void **state)
 	crowd_fini(&w);
 }
 
+/* ---------------------------------------------------------------- jobs that end together */
+
+#define TOGETHER 4u	     /* jobs */
+#define MEMBERS 256u	     /* connections of each */
+#define RANKS ZD_WORLD_MAX /* of them workers, the first ones */
+
+struct together {
+	struct zd_core_config config;
+	struct zd_core *core;
+	struct zd_actions *actions;
+	zd_time now;
+	uint32_t aborted, timed_out, data;
+	uint32_t kernels, stores;
+	uint64_t store[64];
+	struct zd_kernel_result result[256];
+};
+
+static void together_step(struct together *t, struct zd_event *ev)
+{
+	static struct zd_kernel_scratch scratch;
+	struct zd_header h;
+
+	ev->now = t->now;
+	zd_core_step(t->core, ev, t->actions);
+	for (uint32_t i = 0; i < t->actions->count; i++) {
+		const struct zd_action *a = &t->actions->item[i];
+
+		if (a->type == ZD_ACT_KERNEL)
+			zd_kernel_call(zd_kernels_scalar(), &a->u.kernel, &scratch, &t->result[t->kernels++]);
+		if (a->type == ZD_ACT_STORE)
+			t->store[t->stores++] = a->u.store.token;
+		if (a->type != ZD_ACT_SEND)
+			continue;
+		assert_int_equal(zd_header_decode(t->actions->bytes + a->u.send.frame, ZD_SIDE_SERVER, &h), 0);
+		t->aborted += h.type == ZD_MSG_ABORTED;
+		t->timed_out += h.type == ZD_MSG_ERROR;
+		t->data += h.type == ZD_MSG_DATA;
+	}
+}
+
+/* With what follows from it; nothing that is lent comes back. */
+static void together_event(struct together *t, struct zd_event *ev)
+{
+	together_step(t, ev);
+	while (t->kernels > 0 || t->stores > 0 || zd_core_wants_idle(t->core)) {
+		struct zd_event next = {.type = ZD_EV_IDLE};
+
+		for (uint32_t i = 0, n = t->kernels; i < n; i++) {
+			zd_kernel_event(&t->result[i], &next);
+			t->kernels -= i + 1 == n ? n : 0;
+			together_step(t, &next);
+		}
+		if (next.type == ZD_EV_IDLE && t->stores > 0) {
+			next.type = ZD_EV_STORED;
+			next.u.stored.token = t->store[0];
+			memmove(t->store, t->store + 1, --t->stores * sizeof *t->store);
+		}
+		if (next.type != ZD_EV_KERNEL)
+			together_step(t, &next);
+	}
+}
+
+static void together_send(struct together *t, uint32_t slot, uint16_t type, const ProtobufCMessage *m, const void *payload, uint32_t len)
+{
+	uint8_t frame[512];
+	struct zd_event ev = {.type = ZD_EV_BYTES};
+	struct zd_span w = zd_core_window(t->core, (struct zd_conn_id){slot, 1});
+
+	ev.u.bytes.id = (struct zd_conn_id){slot, 1};
+	ev.u.bytes.len = hz_encode(frame, sizeof frame, type, 1, m, payload, len);
+	assert_true(w.len >= ev.u.bytes.len);
+	memcpy(w.base, frame, ev.u.bytes.len);
+	together_event(t, &ev);
+}
+
+static void together_open(struct together *t, uint32_t slot, uint32_t job)
+{
+	struct zd_event ev = {.type = ZD_EV_CONN};
+	char name[] = {'j', (char)('0' + job), 0};
+	Zd__Pb__JobSpec spec = ZD__PB__JOB_SPEC__INIT;
+	Zd__Pb__Unit unit = ZD__PB__UNIT__INIT, *units[] = {&unit};
+	Zd__Pb__Open m = ZD__PB__OPEN__INIT;
+
+	ev.u.conn.id = (struct zd_conn_id){slot, 1};
+	ev.u.conn.role = slot % MEMBERS < RANKS ? ZD_ROLE_WORKER : ZD_ROLE_READER;
+	ev.u.conn.features = ZD_FEATURE_PAYLOAD_CRC;
+	together_event(t, &ev);
+	unit.name = spec.name = name;
+	unit.numel = 1;
+	spec.units = units;
+	spec.n_units = 1;
+	spec.optimizer = ZD_OPT_ADAMW;
+	spec.extent_elems = 4096;
+	spec.lease_ms = 1000;
+	m.spec = &spec;
+	m.lane_count = 1;
+	m.has_create = m.create = 1;
+	together_send(t, slot, ZD_MSG_OPEN, &m.base, NULL, 0);
+}
+
+static void together_push(struct together *t, uint32_t slot, Zd__Pb__Ballot *b, uint64_t round)
+{
+	Zd__Pb__Push m = ZD__PB__PUSH__INIT;
+
+	m.ballot = b;
+	m.round = round;
+	m.rank = slot % MEMBERS;
+	m.micro_batches = m.count = 1;
+	together_send(t, slot, ZD_MSG_PUSH, &m.base, (uint16_t[]){0}, 2);
+}
+
+static void together_commit(struct together *t, uint32_t slot, Zd__Pb__Ballot *b)
+{
+	Zd__Pb__Commit m = ZD__PB__COMMIT__INIT;
+	Zd__Pb__Hyper hyper;
+	uint32_t one[] = {1};
+
+	zd_hyper_to_pb(&hz_hyper, &hyper);
+	m.ballot = b;
+	m.round = 1;
+	m.rank = slot % MEMBERS;
+	m.micro_batches = 1;
+	m.hyper = &hyper;
+	m.counts = one;
+	m.n_counts = 1;
+	together_send(t, slot, ZD_MSG_COMMIT, &m.base, NULL, 0);
+}
+
+/* A job whose weights are lent to all its connections and wanted for the next round, of which one contribution is there. */
+static void together_begin(struct together *t, uint32_t job)
+{
+	uint32_t first = job * MEMBERS;
+	Zd__Pb__Load load = ZD__PB__LOAD__INIT;
+	Zd__Pb__Seal seal = ZD__PB__SEAL__INIT;
+	Zd__Pb__Join join = ZD__PB__JOIN__INIT;
+	Zd__Pb__Fetch fetch = ZD__PB__FETCH__INIT;
+	Zd__Pb__Ballot b = ZD__PB__BALLOT__INIT;
+	Zd__Pb__Decision d = ZD__PB__DECISION__INIT;
+	Zd__Pb__Apply apply = ZD__PB__APPLY__INIT;
+
+	b.epoch = 1;
+	load.count = 1;
+	fetch.count = 1;
+	fetch.plane = fetch.mode = 1;
+	load.codec = ZD_CODEC_FP32;
+	join.ballot = d.ballot = apply.ballot = &b;
+	join.world = RANKS;
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		together_open(t, first + i, job);
+	together_send(t, first, ZD_MSG_LOAD, &load.base, (float[]){0}, 4);
+	together_send(t, first, ZD_MSG_SEAL, &seal.base, NULL, 0);
+	for (uint32_t i = 0; i < MEMBERS; i++) {
+		join.rank = i;
+		if (i < RANKS)
+			together_send(t, first + i, ZD_MSG_JOIN, &join.base, NULL, 0);
+		together_send(t, first + i, ZD_MSG_FETCH, &fetch.base, NULL, 0);
+	}
+	for (uint32_t i = 0; i < RANKS; i++)
+		together_push(t, first + i, &b, 1);
+	for (uint32_t i = 0; i < RANKS; i++)
+		together_commit(t, first + i, &b);
+	d.round = d.step = 1;
+	d.applied = 1;
+	d.scale = 1.0 / RANKS;
+	apply.decision = &d;
+	together_send(t, first, ZD_MSG_APPLY, &apply.base, NULL, 0);
+	together_push(t, first, &b, 2);
+}
+
+/*
+ * A network fails: everybody is silent, and nobody has read the weights for whose memory the next round waits.  Leases and patience end with one
+ * TICK, and all that is to be said takes as many steps as it needs.
+ */
+static void silence_of_a_crowd(void **state)
+{
+	struct together *t = calloc(1, sizeof *t);
+	size_t size;
+
+	(void)state;
+	zd_assert_failed = trap;
+	zd_kernels_thread_init();
+	t->config = (struct zd_core_config){.max_conns = TOGETHER * MEMBERS, .max_jobs = TOGETHER, .windows = 520, .daemon = "test", .kernels = "scalar"};
+	t->config.slab_bytes = (8u << 20) + 520ull * ZD_PAYLOAD_MAX;
+	t->config.slab = aligned_alloc(4096, t->config.slab_bytes);
+	size = (zd_core_arena_bytes(&t->config) + 63) / 64 * 64;
+	t->core = aligned_alloc(64, size);
+	t->actions = malloc(sizeof *t->actions);
+	assert_true(t->config.slab && t->core && t->actions);
+	memset((void *)t->core, 0, size);
+	zd_core_init(t->core, &t->config);
+	for (uint32_t job = 0; job < TOGETHER; job++)
+		together_begin(t, job);
+	assert_int_equal(t->data, TOGETHER * MEMBERS);
+	assert_int_equal(t->aborted + t->timed_out, 0);
+	for (uint32_t i = 0; zd_core_deadline(t->core) <= ZD_SEC(1); i++) {
+		assert_true(i < 8 + TOGETHER); /* the beats of a lease, and what one step has no room for */
+		t->now = zd_core_deadline(t->core) > t->now ? zd_core_deadline(t->core) : t->now;
+		together_event(t, &(struct zd_event){.type = ZD_EV_TICK});
+	}
+	assert_int_equal(t->aborted, TOGETHER * RANKS);
+	assert_int_equal(t->timed_out, TOGETHER * MEMBERS);
+	free(t->config.slab);
+	free(t->core);
+	free(t->actions);
+	free(t);
+}
+
 /* Who passes the door and then says nothing gives its place back; who talks, or has opened a job, keeps it. */
 static void silent_guests(void **state)
 {
@@ -497,6 +705,7 @@ int main(void)
 		cmocka_unit_test(drop_beside_a_kernel_call),
 		cmocka_unit_test(extents_beyond_32_bits),
 		cmocka_unit_test(joins_of_a_crowd),
+		cmocka_unit_test(silence_of_a_crowd),
 	};
 
 	return cmocka_run_group_tests_name("core: hostile peers together", tests, NULL, NULL);
