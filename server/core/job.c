@@ -168,6 +168,7 @@ static void count_up(struct zd_job *j)
 		if (!j->spec.units[i].frozen) {
 			j->trainable += u->piece.count;
 			j->trainable_extents += u->extents;
+			j->trainable_units += u->extents > 0;
 		}
 		for (uint32_t e = u->extent; e < u->extent + u->extents; e++) {
 			j->extents[e].unit = i;

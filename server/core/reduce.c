@@ -8,7 +8,8 @@
  *   accumulated  received into a window of the worker's own; added at once if it is next (which it always is for the smallest
  *                unfinished micro-batch and rank: nobody waits in a circle), else staged there until it is.
  *
- * A rank sends the extents of a unit in ascending order, micro-batch after micro-batch: what it has counted is one number.
+ * A rank sends the extents of a unit in ascending order, micro-batch after micro-batch: what it has counted is one number.  And it sends
+ * all units of a micro-batch before the next one: else its windows could be full of contributions that wait for ranks which wait for it.
  */
 #include <string.h>
 
@@ -110,6 +111,21 @@ static int round_takes(struct zd_core *core, struct zd_conn *c, struct zd_job *j
 	return 1;
 }
 
+/* A unit of which the rank's micro-batch is not complete, though it goes on with the next one. */
+static void before_its_time(struct zd_core *core, struct zd_conn *c, const struct zd_job *j, const Zd__Pb__Push *m)
+{
+	uint32_t micro = j->worker[m->rank].micro, u = 0;
+	uint64_t have;
+
+	while (j->spec.units[u].frozen || *position(j, m->rank, u) >= (micro + 1ull) * j->units[u].extents)
+		u++;
+	have = *position(j, m->rank, u) - (uint64_t)micro * j->units[u].extents;
+	zd_emit_error(core, c, c->reader.header.stream, ZD_ERR_OUT_OF_ORDER, (struct zd_about){m->unit, m->rank},
+		      "PUSH of micro-batch %u of unit %s while %llu of %u extents of unit %s are there of micro-batch %u: push all units of a "
+		      "micro-batch before the next one",
+		      m->micro, j->spec.units[m->unit].name, (unsigned long long)have, j->units[u].extents, j->spec.units[u].name, micro);
+}
+
 /* The contribution must be the next of its rank and unit: 1, else 0 after an answer. */
 static int is_next(struct zd_core *core, struct zd_conn *c, struct zd_job *j, const Zd__Pb__Push *m, uint32_t extent)
 {
@@ -127,6 +143,10 @@ static int is_next(struct zd_core *core, struct zd_conn *c, struct zd_job *j, co
 			      "PUSH of unit %s micro-batch %u extent %u, expected micro-batch %llu extent %llu: push in order, without gaps",
 			      j->spec.units[m->unit].name, m->micro, extent - u->extent, (unsigned long long)(want / u->extents),
 			      (unsigned long long)(want % u->extents));
+		return 0;
+	}
+	if (m->micro > j->worker[m->rank].micro) {
+		before_its_time(core, c, j, m);
 		return 0;
 	}
 	return 1;
@@ -223,12 +243,19 @@ static int count(struct zd_core *core, struct zd_conn *c)
 	struct zd_job *j = zd_job_of(core, c);
 	struct zd_taking *t = &c->take;
 	struct zd_extent *x = &j->extents[t->extent];
+	struct zd_worker *w = &j->worker[c->rank];
 
 	zd_extent_touch(j, x);
 	x->counted++;
 	x->mark = (x->mark ^ ((uint64_t)t->k << 32 | c->reader.header.payload_crc)) * 0x9e3779b97f4a7c15u;
 	j->pushed_bytes += c->reader.header.payload_len;
-	return ++*position(j, c->rank, t->unit) % j->units[t->unit].extents == 0; /* the unit is complete */
+	if (++*position(j, c->rank, t->unit) % j->units[t->unit].extents > 0)
+		return 0;
+	if (++w->complete == j->trainable_units) {
+		w->micro++;
+		w->complete = 0;
+	}
+	return 1; /* the unit is complete */
 }
 
 static void raw_counted(struct zd_core *core, struct zd_conn *c)

@@ -90,6 +90,7 @@ static void begin_collection(struct zd_core *core, struct zd_job *j)
 	memset(j->pos, 0, sizeof *j->pos * j->world * j->spec.unit_count); /* ranks beyond have counted nothing */
 	for (uint32_t r = 0; r < ZD_WORLD_MAX; r++) {
 		j->worker[r].committed = 0;
+		j->worker[r].micro = j->worker[r].complete = 0;
 		j->worker[r].freed += j->worker[r].out; /* what was staged is given back; calls under way find it done */
 		j->worker[r].out = 0;
 	}

@@ -176,6 +176,7 @@ struct zd_worker {
 	uint8_t joined;	   /* to the promise */
 	uint8_t committed;
 	uint8_t next, prev; /* in order of `seen`; 1 + rank, 0: end */
+	uint32_t micro, complete; /* of the open round: micro-batch that it pushes, units complete in it */
 	uint32_t out;	    /* windows in use */
 	uint64_t freed;	    /* since JOINED */
 	uint64_t told;	    /* of freed */
@@ -212,7 +213,7 @@ struct zd_job {
 	struct zd_extent *extents;
 	struct zd_grain *grains;
 	uint64_t *pos; /* [rank * unit_count + unit]: next expected extent, over all micro-batches */
-	uint32_t extent_count, trainable_extents, grain_count;
+	uint32_t extent_count, trainable_extents, trainable_units, grain_count;
 	uint64_t owned, trainable; /* elements */
 
 	struct zd_ballot promise;

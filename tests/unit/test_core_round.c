@@ -252,6 +252,39 @@ static void credits(void **state)
 	hz_free(h);
 }
 
+/*
+ * Two ranks with all their windows full of contributions that wait for one another: rank 0 would push both micro-batches of one unit first, rank 1
+ * those of the other.  So a rank pushes all units of a micro-batch before the next one, and whoever does not is told.
+ */
+static void micro_batches_go_one_after_the_other(void **state)
+{
+	static const int64_t two[] = {3 * 4096, 3 * 4096};
+	struct hz *h = hz_new(6, 4u << 20); /* a window each */
+
+	(void)state;
+	hz_spec(h, "two", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 2, two);
+	for (uint32_t r = 0; r < 2; r++) {
+		hz_connect(h, r, ZD_ROLE_WORKER);
+		hz_open(h, r, 1);
+		assert_int_equal(hz_join(h, r, who(1, 0, r, 2))->credit, 1);
+	}
+	hz_load_all(h, 0, 3);
+	for (uint32_t e = 0; e < 3; e++)
+		hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 0, 2, e * 4096, 4096}, values);
+	hz_drain(h, 0);
+	hz_send_push(h, 1, (struct hz_push){1, 0, 1, 1, 1, 0, 2, 0, 4096}, values); /* waits for rank 0 */
+	hz_nothing(h, 1);
+	hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, 0, 1, 2, 0, 4096}, values);
+	hz_error(h, 0, ZD_ERR_OUT_OF_ORDER, "micro-batch 1 of unit u0 while 0 of 3 extents of unit u1 are there of micro-batch 0", 1);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 0);
+	hz_join(h, 0, (struct hz_who){.epoch = 1, .rank = 0, .world = 2, .link = 1});
+	for (uint32_t u = 1; u < 3; u++)
+		for (uint32_t e = 0; e < 3; e++)
+			hz_send_push(h, 0, (struct hz_push){1, 0, 1, 0, u % 2, u / 2, 2, e * 4096, 4096}, values);
+	hz_free(h);
+}
+
 static void no_credit(void **state)
 {
 	static const int64_t many[] = {6 * 4096};
@@ -743,7 +776,7 @@ int main(void)
 		cmocka_unit_test(refused_pushes),
 		cmocka_unit_test(micro_batches_agree),
 		cmocka_unit_test(credits),
-		cmocka_unit_test(no_credit),
+		cmocka_unit_test(micro_batches_go_one_after_the_other), cmocka_unit_test(no_credit),
 		cmocka_unit_test(idle_jobs_give_windows_back),
 		cmocka_unit_test(gap),
 		cmocka_unit_test(hyper_differs),
