@@ -108,12 +108,37 @@ void zd_cpush_forget(struct zd_session *s, struct zd_req *r)
 			s->lanes[i]->open_pushes--;
 }
 
+/* Memory that a connection still sends from is only free when that connection is gone. */
+static void close_lenders(struct zd_session *s, const struct zd_req *r)
+{
+	for (uint32_t i = 0; i < s->lane_count; i++) {
+		struct zd_link *l = s->lanes[i];
+
+		for (uint32_t k = 0; k < l->lend_count; k++) {
+			if (l->lends[(l->lend_head + k) % ZD_LENDS_MAX].req == r) {
+				zd_clink_lose(s, l, "closed to give back memory of an operation that timed out");
+				break;
+			}
+		}
+	}
+}
+
 /* ---------------------------------------------------------------- requests */
+
+/* The first unit that is missing in a micro-batch before this one, or NULL.  The lanes insist on that order: receive windows would deadlock. */
+static const struct zd_unit_spec *unit_behind(const struct zd_session *s, uint32_t micro)
+{
+	for (uint32_t u = 0; micro > 0 && u < s->unit_count; u++)
+		if (!s->spec.units[u].frozen && s->units[u].next_micro < micro)
+			return &s->spec.units[u];
+	return NULL;
+}
 
 static int push_wrong(struct zd_session *s, struct zd_req *r, uint32_t micro_batches)
 {
 	const struct zd_unit_spec *unit = &s->spec.units[r->unit];
 	uint32_t next = s->units[r->unit].next_micro;
+	const struct zd_unit_spec *behind = unit_behind(s, r->micro);
 
 	if (unit->frozen)
 		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "unit \"%s\" is frozen: it takes no gradient", unit->name);
@@ -127,9 +152,34 @@ static int push_wrong(struct zd_session *s, struct zd_req *r, uint32_t micro_bat
 	else if (r->micro != next || r->micro >= micro_batches)
 		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT, "micro-batch %u of unit \"%s\": expected is %u of %u", r->micro, unit->name, next,
 			       micro_batches);
+	else if (behind)
+		zd_csession_end(s, r, ZEROD_ERR_ARGUMENT,
+				"micro-batch %u of unit \"%s\": unit \"%s\" was not pushed in micro-batch %u; push all units of a micro-batch before the next one",
+				r->micro, unit->name, behind->name, r->micro - 1);
 	else
 		return 0;
 	return 1;
+}
+
+/* A push has ended without being counted: those of later micro-batches end with it, for they must not overtake it when it is made again. */
+static void end_later(struct zd_session *s, uint32_t micro, int status)
+{
+	struct zd_req *next;
+
+	for (uint32_t u = 0; u < s->unit_count; u++) {
+		struct zd_req *r = s->units[u].pushes;
+
+		while (r && r->micro <= micro)
+			r = r->chain;
+		if (r)
+			s->units[u].next_micro = r->micro;
+		for (; r; r = next) {
+			next = r->chain;
+			close_lenders(s, r);
+			zd_csession_end(s, r, status, "push of unit \"%s\", micro-batch %u: one of micro-batch %u has failed; push again from there",
+					s->spec.units[u].name, r->micro, micro);
+		}
+	}
 }
 
 void zd_cpush_request(struct zd_session *s, struct zd_req *r, const struct zd_session_event *ev)
@@ -316,26 +366,12 @@ static void push_timeout_text(const struct zd_session *s, const struct zd_req *r
 	snprintf(out, size, "the last bytes are still being sent");
 }
 
-/* Memory that a connection still sends from is only free when that connection is gone. */
-static void close_lenders(struct zd_session *s, const struct zd_req *r)
-{
-	for (uint32_t i = 0; i < s->lane_count; i++) {
-		struct zd_link *l = s->lanes[i];
-
-		for (uint32_t k = 0; k < l->lend_count; k++) {
-			if (l->lends[(l->lend_head + k) % ZD_LENDS_MAX].req == r) {
-				zd_clink_lose(s, l, "closed to give back memory of an operation that timed out");
-				break;
-			}
-		}
-	}
-}
-
 void zd_cpush_timeout(struct zd_session *s, struct zd_req *r)
 {
 	unsigned long long ms = (s->now - r->started) / 1000000u;
 	struct zd_unit *unit;
 	struct zd_req *next;
+	uint32_t micro;
 	char text[ZD_TEXT_BYTES - 128];
 
 	if (r->kind == ZD_SE_REQ_FLUSH) {
@@ -363,13 +399,15 @@ void zd_cpush_timeout(struct zd_session *s, struct zd_req *r)
 		zd_csession_end(s, r, ZEROD_ERR_TIMEOUT, "unit \"%s\" not loaded after %llu ms: %s", s->spec.units[r->unit].name, ms, text);
 		return;
 	}
-	unit->next_micro = r->micro; /* it may be pushed again, and with it those behind it */
+	micro = r->micro;
+	unit->next_micro = micro; /* it may be pushed again, and with it those behind it */
 	for (; r; r = next) {
 		next = r->chain;
 		close_lenders(s, r);
 		zd_csession_end(s, r, ZEROD_ERR_TIMEOUT, "push of unit \"%s\", micro-batch %u, rank %u not counted after %llu ms: %s",
 			       s->spec.units[r->unit].name, r->micro, s->config.rank, ms, text);
 	}
+	end_later(s, micro, ZEROD_ERR_TIMEOUT);
 }
 
 /* ---------------------------------------------------------------- answers */
@@ -452,10 +490,11 @@ void zd_cpush_sealed(struct zd_session *s, struct zd_link *l)
 static void too_early(struct zd_session *s, const struct zd_link *l, struct zd_req *r)
 {
 	struct zd_req *next;
+	uint32_t micro = r->micro;
 	char name[320];
 
 	zd_clink_name(s, l, name, sizeof(name));
-	s->units[r->unit].next_micro = r->micro;
+	s->units[r->unit].next_micro = micro;
 	for (; r; r = next) {
 		next = r->chain;
 		zd_csession_end(s, r, ZEROD_ERR_STATE,
@@ -463,6 +502,7 @@ static void too_early(struct zd_session *s, const struct zd_link *l, struct zd_r
 				"zerod_seal, then push again",
 				s->spec.units[r->unit].name, name);
 	}
+	end_later(s, micro, ZEROD_ERR_STATE);
 }
 
 void zd_cpush_pong(struct zd_session *s, struct zd_link *l, const Zd__Pb__Pong *m)

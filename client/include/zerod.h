@@ -187,9 +187,10 @@ ZEROD_API int zerod_fetch_weights(struct zerod_client *client, uint32_t unit, ui
 ZEROD_API int zerod_fetch_gradient_start(struct zerod_client *client, uint32_t unit, float *dst, zerod_done *done, void *arg) ZEROD_MUST_USE;
 ZEROD_API int zerod_fetch_gradient(struct zerod_client *client, uint32_t unit, float *dst) ZEROD_MUST_USE;
 
-/* This rank's gradient of a unit in one micro-batch (from 0) of `micro_batches`, 1 to 65536: numel elements of grad_codec.  Pushes of one unit go in
- * micro-batch order, units in any order.  Completes when every lane has counted it; the buffer is borrowed until then.  ZEROD_ERR_STATE before
- * some worker has sealed.  After ZEROD_ERR_TIMEOUT some lanes may have counted it: push the same values again, and what of the unit was open behind it.
+/* This rank's gradient of a unit in one micro-batch (from 0) of `micro_batches`, 1 to 65536: numel elements of grad_codec.  All trainable units of a
+ * micro-batch go before the first of the next one, in any order.  Completes when every lane has counted it; the buffer is borrowed until then.
+ * ZEROD_ERR_STATE before some worker has sealed.  After ZEROD_ERR_TIMEOUT some lanes may have counted it: push the same values again, and what was
+ * open behind it, of its unit or of later micro-batches.
  * Completes with ZEROD_REDO if the step must be computed again: then every push completes with it, until zerod_push, zerod_push_flush or the step has
  * returned it (or, as zerod_step_start, reported it); from then on the step may be pushed anew, from its first micro-batch. */
 ZEROD_API int zerod_push_start(struct zerod_client *client, uint32_t unit, uint32_t micro, uint32_t micro_batches, const void *grad,
