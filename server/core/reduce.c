@@ -72,6 +72,13 @@ static uint32_t target(struct zd_core *core, struct zd_conn *c, const struct zd_
 	return e;
 }
 
+/* A duplicate used a credit, but no window. */
+static void give_credit_back(struct zd_job *j, uint32_t rank)
+{
+	if (!j->raw)
+		j->worker[rank].freed++;
+}
+
 /* Whether the open round takes it; everything else is answered here. */
 static int round_takes(struct zd_core *core, struct zd_conn *c, struct zd_job *j, const Zd__Pb__Push *m)
 {
@@ -89,6 +96,7 @@ static int round_takes(struct zd_core *core, struct zd_conn *c, struct zd_job *j
 	}
 	if (j->state == ZD_ROUND_WRITING || j->state == ZD_ROUND_PREPARED) {
 		if (zd_ballot_cmp(j->record.ballot, j->promise) == 0) {
+			give_credit_back(j, m->rank);
 			skip(c, m->unit, m->unit < j->spec.unit_count);
 			return 0;
 		}
@@ -133,8 +141,7 @@ static int is_next(struct zd_core *core, struct zd_conn *c, struct zd_job *j, co
 	uint64_t at = (uint64_t)m->micro * u->extents + (extent - u->extent), want = *position(j, m->rank, m->unit);
 
 	if (at < want) {
-		if (!j->raw)
-			j->worker[m->rank].freed++; /* it used a credit, but no window */
+		give_credit_back(j, m->rank);
 		skip(c, m->unit, 1);
 		return 0;
 	}

@@ -252,6 +252,32 @@ static void credits(void **state)
 	hz_free(h);
 }
 
+/* A duplicate gives its credit back, whether the round is open or prepared: a client that sends everything again may go on with the next one. */
+static void duplicates_give_credit_back(void **state)
+{
+	(void)state;
+	for (int prepared = 0; prepared < 2; prepared++) {
+		struct hz *h = up(3);
+		uint64_t freed = 0;
+
+		if (prepared)
+			prepare(h, 1, 0, 3, 1);
+		else
+			hz_push_unit(h, 0, who(1, 0, 0, 3), 1, 0, 0, 1);
+		for (uint32_t i = 0; i < 6; i++) {
+			const Zd__Pb__Pushed *m;
+
+			hz_send_push(h, 0, push(0, i % 3), values);
+			m = (const Zd__Pb__Pushed *)hz_recv(h, 0, ZD_MSG_PUSHED);
+			if (i > 0)
+				assert_int_equal(m->freed, freed + 1);
+			freed = m->freed;
+		}
+		assert_int_equal(freed, 3 + 6);
+		hz_free(h);
+	}
+}
+
 /*
  * Two ranks with all their windows full of contributions that wait for one another: rank 0 would push both micro-batches of one unit first, rank 1
  * those of the other.  So a rank pushes all units of a micro-batch before the next one, and whoever does not is told.
@@ -776,7 +802,7 @@ int main(void)
 		cmocka_unit_test(refused_pushes),
 		cmocka_unit_test(micro_batches_agree),
 		cmocka_unit_test(credits),
-		cmocka_unit_test(micro_batches_go_one_after_the_other), cmocka_unit_test(no_credit),
+		cmocka_unit_test(micro_batches_go_one_after_the_other), cmocka_unit_test(duplicates_give_credit_back), cmocka_unit_test(no_credit),
 		cmocka_unit_test(idle_jobs_give_windows_back),
 		cmocka_unit_test(gap),
 		cmocka_unit_test(hyper_differs),
