@@ -461,7 +461,7 @@ uint32_t zd_window_available(const struct zd_core *core); /* neither reserved no
 uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j);
 void zd_window_back(struct zd_core *core, uint16_t w);
 int zd_window_reserve(struct zd_core *core, struct zd_job *j, uint32_t world); /* -1: the pool is too small */
-void zd_window_settle(struct zd_core *core, struct zd_job *j); /* gives them back if nobody is connected and nothing is held */
+void zd_window_settle(struct zd_core *core, struct zd_job *j); /* gives them back if no worker is connected and nothing is held */
 void zd_window_unreserve(struct zd_core *core, struct zd_job *j);
 
 /* ---- job.c */

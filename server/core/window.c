@@ -47,11 +47,13 @@ uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j)
 	return w;
 }
 
-/* Everybody who found the pool empty, which is rare; each time another one is the first to try again, and will have the window. */
+/* Once something is available: everybody who found the pool empty, which is rare; each time another one is the first to try again, and will have the window. */
 static void wake(struct zd_core *core)
 {
 	uint32_t turn = core->window_turn, first = core->conn_count;
 
+	if (!core->window_waiters || zd_window_available(core) == 0)
+		return;
 	core->window_waiters = 0;
 	for (uint32_t n = 0; n < core->conn_count; n++) {
 		struct zd_conn *c = &core->conn[(turn + n) % core->conn_count];
@@ -74,8 +76,6 @@ void zd_window_back(struct zd_core *core, uint16_t w)
 	x->next = core->window_free;
 	core->window_free = w;
 	core->window_free_count++;
-	if (!core->window_waiters || zd_window_available(core) == 0)
-		return;
 	wake(core);
 }
 
@@ -112,10 +112,14 @@ void zd_window_unreserve(struct zd_core *core, struct zd_job *j)
 	release(core, j);
 	j->reserved = 0;
 	j->credit = 0;
+	wake(core);
 }
 
 void zd_window_settle(struct zd_core *core, struct zd_job *j)
 {
-	if (j->conns == ZD_NONE && j->state != ZD_ROUND_COLLECTING)
+	for (uint32_t i = j->conns; i != ZD_NONE; i = core->conn[i].job_next)
+		if (core->conn[i].role == ZD_ROLE_WORKER)
+			return;
+	if (j->state != ZD_ROUND_COLLECTING)
 		zd_window_unreserve(core, j);
 }

@@ -366,6 +366,27 @@ static void windows_in_turn(void **state)
 	}
 }
 
+/* Windows that a job no longer reserves are there at once for whoever waits, not only when those in use come back. */
+static void windows_of_who_leaves(void **state)
+{
+	struct hz *h = up(6);
+
+	(void)state;
+	hz_load_all(h, 0, 3);
+	hz_connect(h, 2, ZD_ROLE_READER);
+	hz_open(h, 2, 0);
+	h->hold_sent = 1;
+	hz_send_fetch(h, 1, 60, 0, 0, EXTENTS * E, 2, AT_LEAST, 0);
+	assert_int_equal(frames(h, 1), 4); /* two of six are reserved for rank 0 */
+	hz_send_fetch(h, 2, 61, 0, 0, E, 2, AT_LEAST, 0);
+	hz_nothing(h, 2);
+	hz_disconnect(h, 0);
+	assert_int_equal(frames(h, 1) + frames(h, 2), 6);
+	hz_sent(h, 1);
+	hz_recv(h, 2, ZD_MSG_DATA);
+	hz_free(h);
+}
+
 static void a_reader_vanishes(void **state)
 {
 	struct hz *h = up(5);
@@ -441,6 +462,7 @@ int main(void)
 		cmocka_unit_test(who_gives_back_in_time_stays),	   cmocka_unit_test(who_holds_the_other_sum_stays),
 		cmocka_unit_test(who_holds_while_the_lane_is_away_stays),
 		cmocka_unit_test(lent_weights_stay),		   cmocka_unit_test(who_holds_weights_too_long_is_closed),
+		cmocka_unit_test(windows_of_who_leaves),
 		cmocka_unit_test(windows_in_turn),		   cmocka_unit_test(master_in_windows),
 		cmocka_unit_test(a_reader_vanishes),
 		cmocka_unit_test(many_small_requests),		   cmocka_unit_test(exactly_is_overtaken),

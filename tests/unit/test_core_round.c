@@ -330,7 +330,7 @@ static void no_credit(void **state)
 	hz_free(h);
 }
 
-/* Windows are kept while somebody is there: then another job may have them, and the first gets new ones when it comes back. */
+/* Windows are kept while a worker is there: then another job may have them, and the first gets new ones when it comes back.  Readers need none. */
 static void idle_jobs_give_windows_back(void **state)
 {
 	struct hz *h = hz_new(6, 4u << 20);
@@ -341,6 +341,9 @@ static void idle_jobs_give_windows_back(void **state)
 		hz_connect(h, i, ZD_ROLE_WORKER);
 		hz_open(h, i, 1);
 	}
+	hz_spec(h, "a", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
+	hz_connect(h, 2, ZD_ROLE_READER);
+	hz_open(h, 2, 0);
 	hz_join(h, 0, who(1, 0, 0, 2));
 	hz_send_join(h, 1, who(1, 0, 0, 3));
 	hz_error(h, 1, ZD_ERR_NO_ROOM, "3 workers need a receive window each and 2 more, free are 4 of 6", 0);
