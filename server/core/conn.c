@@ -285,10 +285,13 @@ void zd_conn_guests(struct zd_core *core, int end)
 	core->guest_check = ZD_TIME_NEVER;
 	for (uint32_t i = 0; i < core->conn_count; i++) {
 		struct zd_conn *c = &core->conn[i];
-		zd_time limit = (c->big_head ? c->big_since + ZD_BIG_HEAD_TIME : c->heard) + ZD_GUEST_TIME;
+		zd_time limit;
 
 		if (!c->used || c->closing || zd_job_of(core, c))
 			continue;
+		if (c->hold == ZD_HOLD_STORE) /* it waits for us */
+			c->heard = core->now;
+		limit = (c->big_head ? c->big_since + ZD_BIG_HEAD_TIME : c->heard) + ZD_GUEST_TIME;
 		if (end && limit <= core->now && !zd_emit_full(core))
 			zd_emit_error(core, c, 0, ZD_ERR_TIMED_OUT, ZD_ABOUT_NOTHING, "expected %s, heard nothing for %u s: connect again to go on",
 				      c->role == ZD_ROLE_ADMIN ? "a request" : "OPEN", (unsigned)(ZD_GUEST_TIME / ZD_SEC(1)));

@@ -310,7 +310,7 @@ void zd_job_try_free(struct zd_core *core, struct zd_job *j)
 		if (!c->used || c->wait != ZD_WAIT_DROP || c->wait_round != j->slot)
 			continue;
 		c->wait = ZD_WAIT_NO;
-		c->hold = ZD_HOLD_NO;
+		c->heard = core->now;
 		m.name = j->spec.name;
 		m.bytes = j->bytes;
 		zd_emit(core, c, ZD_MSG_DROPPED, c->wait_stream, &m.base);

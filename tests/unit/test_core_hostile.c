@@ -694,10 +694,39 @@ static void silent_guests(void **state)
 	hz_free(h);
 }
 
+/* Nor is it silence to wait for the answer to a DROP, while a connection of the job takes its time to close. */
+static void who_waits_is_no_silent_guest(void **state)
+{
+	static const int64_t one[] = {5000};
+	struct hz *h = hz_new(8, 8u << 20);
+	Zd__Pb__Drop drop = ZD__PB__DROP__INIT;
+
+	(void)state;
+	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, one);
+	hz_connect(h, 0, ZD_ROLE_WORKER);
+	hz_open(h, 0, 1);
+	hz_connect(h, 1, ZD_ROLE_ADMIN);
+	drop.name = h->spec.name;
+	h->hold_closed = 1; /* timeouts.linger may be ten minutes */
+	hz_send(h, 1, ZD_MSG_DROP, 5, &drop.base, NULL, 0);
+	hz_time(h, 45000);
+	hz_nothing(h, 1);
+	h->hold_closed = 0;
+	hz_disconnect(h, 0);
+	hz_recv(h, 1, ZD_MSG_DROPPED);
+	hz_idle(h);
+	hz_time(h, 9999); /* and there is time for the next request */
+	hz_nothing(h, 1);
+	hz_time(h, 10000);
+	hz_error(h, 1, ZD_ERR_TIMED_OUT, "expected a request", 1);
+	hz_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(silent_guests),
+		cmocka_unit_test(who_waits_is_no_silent_guest),
 		cmocka_unit_test(decided_while_data_waits),
 		cmocka_unit_test(overwritten_while_it_is_widened),
 		cmocka_unit_test(drop_waits_for_the_store),
