@@ -6,8 +6,6 @@
 #include "proto/assert.h"
 #include "proto/text.h"
 
-#define CLIP_EPS 1e-6 /* of torch.nn.utils.clip_grad_norm_ */
-
 static int differs(char *text, size_t text_size, size_t lane, const char *field, const struct zd_record *a, const struct zd_record *b)
 {
 	return zd_text_fail(ZD_ERR_DECISION_DIFFERS, text, text_size,
@@ -33,8 +31,7 @@ static const char *record_differs(const struct zd_record *a, const struct zd_rec
 int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text, size_t text_size)
 {
 	struct zd_normacc total;
-	const struct zd_hyper *h;
-	double divisor, norm, clip = 1;
+	double norm;
 	int applied = 1;
 
 	ZD_ASSERT(count > 0);
@@ -47,16 +44,11 @@ int zd_decide(const struct zd_record *records, size_t count, uint64_t step, stru
 		zd_normacc_merge(&total, &records[i].norm);
 		applied &= records[i].nonfinite == 0;
 	}
-	h = &records[0].hyper;
-	divisor = h->weight > 0 ? h->weight : (double)records[0].world * (double)records[0].micro_batches;
-	divisor *= h->loss_scale;
-	norm = sqrt(zd_normacc_round(&total)) / divisor;
-	if (h->max_norm > 0)
-		clip = fmin(1, h->max_norm / (norm + CLIP_EPS));
+	norm = sqrt(zd_normacc_round(&total)) / zd_divisor(&records[0]);
 	*ret = (struct zd_decision){.round = records[0].round,
 				    .ballot = records[0].ballot,
 				    .applied = (uint8_t)applied,
-				    .scale = applied ? clip / divisor : 0,
+				    .scale = applied ? zd_scale(&records[0], norm) : 0,
 				    .norm = norm,
 				    .step = step + (uint64_t)applied};
 	return 0;

@@ -48,6 +48,9 @@ struct zd_decision {
 int zd_decide(const struct zd_record *records, size_t count, uint64_t step, struct zd_decision *ret, char *text,
 	      size_t text_size) ZD_MUST_USE;
 
+/* Of any of the records, which agree in it; the scale of a round with that norm, if it is applied. */
+double zd_divisor(const struct zd_record *r);
+double zd_scale(const struct zd_record *r, double norm);
 
 /* Whether a has a non-finite element that comes before b's first one, in (unit, element) order; b may be NULL or have none. */
 int zd_record_worse(const struct zd_record *a, const struct zd_record *b);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyper-parameters, records and decisions: checks, comparison bit for bit, and their messages.  What computes is in decide.c. */
+/* Hyper-parameters, records and decisions: checks, comparison bit for bit, and their messages.  What needs libm is in decide.c. */
 #include <string.h>
 
 #include "proto/decide.h"
@@ -8,6 +8,7 @@
 #define HYPER_FIELDS(X) X(lr) X(weight_decay) X(beta1) X(beta2) X(eps) X(max_norm) X(loss_scale) X(weight)
 
 #define FP32_SAFE 1e30 /* a tenth of a billionth of the largest fp32: products of a few of them with gradients stay finite */
+#define CLIP_EPS 1e-6  /* of torch.nn.utils.clip_grad_norm_ */
 #define EPS_MIN 1e-30  /* well above the smallest normal fp32, so that it is never flushed to a division by zero */
 
 static int same_bits(double a, double b)
@@ -71,6 +72,18 @@ void zd_hyper_to_pb(const struct zd_hyper *in, Zd__Pb__Hyper *out)
 #define X(field) out->field = in->field;
 	HYPER_FIELDS(X)
 #undef X
+}
+
+double zd_divisor(const struct zd_record *r)
+{
+	return (r->hyper.weight > 0 ? r->hyper.weight : (double)r->world * (double)r->micro_batches) * r->hyper.loss_scale;
+}
+
+double zd_scale(const struct zd_record *r, double norm)
+{
+	double clip = r->hyper.max_norm > 0 ? r->hyper.max_norm / (norm + CLIP_EPS) : 1;
+
+	return (clip < 1 ? clip : 1) / zd_divisor(r);
 }
 
 static struct zd_ballot ballot_from_pb(const Zd__Pb__Ballot *in)

@@ -374,8 +374,8 @@ static const char *implausible(const struct zd_job *j, const struct zd_decision 
 		return "applied, though this lane counted values that are not finite";
 	if (d->step != j->step + d->applied)
 		return "the optimizer step does not follow the last one";
-	if (!(d->scale >= 0 && d->scale <= 0x1.fffffffffffffp1023))
-		return "the scale is not a finite number of 0 or more";
+	if (d->applied && d->scale != zd_scale(&j->record, d->norm))
+		return "the scale is not the one that follows from its norm and the record";
 	return NULL;
 }
 

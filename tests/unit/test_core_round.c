@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ballots, workers, leases, and every way for a round to end other than well. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -455,6 +456,15 @@ static void apply_must_match(void **state)
 	wrong.step = 2;
 	hz_send_apply(h, 0, who(1, 0, 0, 1), &wrong);
 	hz_aborted(h, 0, ZD_ERR_DECISION_DIFFERS, 1, 0, "step does not follow");
+	for (int i = 0; i < 4; i++) { /* of another definition, of another norm, of overflow */
+		const double scales[] = {nextafter(d.scale, 0), nextafter(d.scale, 1), 1e300, d.scale}, norms[] = {d.norm, d.norm, d.norm, d.norm / 2};
+
+		wrong = d;
+		wrong.scale = scales[i];
+		wrong.norm = norms[i];
+		hz_send_apply(h, 0, who(1, 0, 0, 1), &wrong);
+		hz_aborted(h, 0, ZD_ERR_DECISION_DIFFERS, 1, 0, "follows from its norm and the record");
+	}
 	assert_true(before == zd_core_digest(h->core, "job"));
 	hz_send_apply(h, 0, who(1, 0, 0, 1), &d);
 	hz_applied(h, 0, 1);
