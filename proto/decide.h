@@ -59,9 +59,10 @@ int zd_record_worse(const struct zd_record *a, const struct zd_record *b);
 int zd_decision_equal(const struct zd_decision *a, const struct zd_decision *b);
 /* NULL if equal, else the name of the first field that differs ("lr", "max_norm", ...). */
 const char *zd_hyper_differs(const struct zd_hyper *a, const struct zd_hyper *b);
-/* NULL if usable, else what is wrong ("beta1 must be at least 0 and below 1") and in *ret_found the value: finite, lr >= 0,
- * weight_decay >= 0, betas in [0, 1), eps >= 1e-30, max_norm >= 0, loss_scale in ZD_DIVISOR_MIN..ZD_DIVISOR_MAX, weight too or 0; lr, weight_decay, eps at most 1e30.  The
- * kernels take them as fp32: the bounds keep every derived number finite there.  The wire refuses what this refuses. */
+/* NULL if usable, else what is wrong ("beta1 must be at least 0 and below 1") and in *ret_found the value: lr from 0 to 1e20,
+ * weight_decay from 0 to 1e10, betas in [0, 1), eps from 1e-30 to 1e30, max_norm >= 0 and finite, loss_scale in
+ * ZD_DIVISOR_MIN..ZD_DIVISOR_MAX, weight too or 0.  The kernels take them as fp32: the bounds keep every derived number finite there.
+ * The wire refuses what this refuses. */
 const char *zd_hyper_check(const struct zd_hyper *h, double *ret_found);
 
 void zd_hyper_from_pb(struct zd_hyper *out, const Zd__Pb__Hyper *in);

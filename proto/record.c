@@ -7,7 +7,10 @@
 /* All of struct zd_hyper, in the order of the message. */
 #define HYPER_FIELDS(X) X(lr) X(weight_decay) X(beta1) X(beta2) X(eps) X(max_norm) X(loss_scale) X(weight)
 
-#define FP32_SAFE 1e30 /* a tenth of a billionth of the largest fp32: products of a few of them with gradients stay finite */
+/* What the kernels take as fp32 stays finite there: lr * weight_decay, and lr / (1 - beta1), which is 2^53 * lr at most. */
+#define LR_MAX 1e20
+#define DECAY_MAX 1e10
+#define EPS_MAX 1e30
 #define CLIP_EPS 1e-6  /* of torch.nn.utils.clip_grad_norm_ */
 #define EPS_MIN 1e-30  /* well above the smallest normal fp32, so that it is never flushed to a division by zero */
 
@@ -40,15 +43,15 @@ static const char *refuse(double *ret_found, double found, const char *expected)
 
 const char *zd_hyper_check(const struct zd_hyper *h, double *ret_found)
 {
-	if (!within(h->lr, 0, FP32_SAFE))
-		return refuse(ret_found, h->lr, "lr must be from 0 to 1e30");
-	if (!within(h->weight_decay, 0, FP32_SAFE))
-		return refuse(ret_found, h->weight_decay, "weight_decay must be from 0 to 1e30");
+	if (!within(h->lr, 0, LR_MAX))
+		return refuse(ret_found, h->lr, "lr must be from 0 to 1e20");
+	if (!within(h->weight_decay, 0, DECAY_MAX))
+		return refuse(ret_found, h->weight_decay, "weight_decay must be from 0 to 1e10");
 	if (!(h->beta1 >= 0 && h->beta1 < 1))
 		return refuse(ret_found, h->beta1, "beta1 must be at least 0 and below 1");
 	if (!(h->beta2 >= 0 && h->beta2 < 1))
 		return refuse(ret_found, h->beta2, "beta2 must be at least 0 and below 1");
-	if (!within(h->eps, EPS_MIN, FP32_SAFE))
+	if (!within(h->eps, EPS_MIN, EPS_MAX))
 		return refuse(ret_found, h->eps, "eps must be from 1e-30 to 1e30");
 	if (!within(h->max_norm, 0, __DBL_MAX__))
 		return refuse(ret_found, h->max_norm, "max_norm must be finite and not negative (0: no clipping)");

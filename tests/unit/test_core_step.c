@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a step: what goes in comes out as the scalar kernels compute it, for every way of contributing. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core_harness.h"
+#include "server/kernel/kernel.h"
 
 static const int64_t sizes[] = {5000, 140000, -70000, 4096};
 
@@ -279,11 +281,37 @@ static void adam_when_due(void **state)
 	hz_free(h);
 }
 
+/* Whatever passes the check of hyper-parameters gives constants that fp32 can hold, at any step. */
+static void constants_are_finite(void **state)
+{
+	static const double lr[] = {0, 1e20, 1.1e20, 1e30}, decay[] = {0, 1e10, 1.1e10, 1e30}, beta[] = {0, 0.9, 0x1.fffffffffffffp-1};
+	int usable = 0;
+
+	(void)state;
+	for (int i = 0; i < 4 * 4 * 3 * 3; i++) {
+		struct zd_hyper h = hz_hyper;
+		struct zd_adam_consts c;
+		double found;
+
+		h.lr = lr[i % 4];
+		h.weight_decay = decay[i / 4 % 4];
+		h.beta1 = beta[i / 16 % 3];
+		h.beta2 = beta[i / 48];
+		if (zd_hyper_check(&h, &found))
+			continue;
+		usable++;
+		zd_adam_consts_init(&c, &(struct zd_adam_params){h.lr, h.weight_decay, h.beta1, h.beta2, h.eps, (uint32_t)i % 2}, 1, 1);
+		assert_true(isfinite(c.b1) && isfinite(c.b2) && isfinite(c.omb1) && isfinite(c.omb2) && isfinite(c.rbc2) && isfinite(c.eps));
+		assert_true(isfinite(c.step) && isfinite(c.lrwd) && isfinite(c.wd));
+	}
+	assert_int_equal(usable, 2 * 2 * 3 * 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whole_life), cmocka_unit_test(gradient_only), cmocka_unit_test(late_ranks),
-		cmocka_unit_test(nonfinite),  cmocka_unit_test(adam_when_due),
+		cmocka_unit_test(nonfinite),  cmocka_unit_test(constants_are_finite), cmocka_unit_test(adam_when_due),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
