@@ -306,8 +306,8 @@ static void evict(struct zd_door *door)
 	}
 	if (!oldest || uv_hrtime() - oldest->since < EVICT_NS)
 		return;
-	zd_log(ZD_LOG_NOTICE, "event=evicted peer=%s: no HELLO yet, and %u connections wait for one (limits.handshakes)", oldest->peer,
-	       door->config.handshakes);
+	zd_log(ZD_LOG_NOTICE, "event=evicted peer=%s: %s, and %u connections are at the door (limits.handshakes)", oldest->peer,
+	       oldest->state == GUEST_READING ? "no HELLO yet" : "refused, and not closed yet", door->config.handshakes);
 	close_guest(oldest);
 }
 

@@ -6,8 +6,8 @@
  *                   |-- anything else -------> ERROR, shut down, LINGER until the peer closes --> closed
  *                   `-- hello_timeout -------> ERROR TIMED_OUT, as above
  *
- * Everything before WELCOME has a fixed size: `handshakes` places of about 9 KiB, one small arena, no allocation until a peer has said
- * a correct HELLO.  While all places are taken, further connections wait in the kernel's backlog, and the time limit empties places.
+ * Everything before WELCOME has a fixed size: `handshakes` places of about 5 KiB, one small arena, no allocation until a peer has said
+ * a correct HELLO.  While all places are taken, further connections wait in the kernel's backlog, and the oldest guest makes room.
  *
  * Threads: the daemon's main thread.
  */
