@@ -265,40 +265,7 @@ static void test_push_before_the_seal_begins_nothing(void **state)
 	end(c);
 }
 
-/* No micro-batch overtakes another: a push is refused while a unit is missing in the one before, and ends with those of the one before. */
-static void test_micro_batches_go_one_after_the_other(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(700),
-				      .u.push = {.unit = 0, .micro = 0, .micro_batches = 3, .data = grad}};
-	uint64_t big = cs_ask(c, &ev), small, later[3];
-
-	(void)state;
-	later[0] = push(c, 0, 1, 3, 0);
-	assert_int_equal(cs_ended(c, later[0])->status, ZEROD_ERR_ARGUMENT);
-	assert_non_null(strstr(cs_ended(c, later[0])->text, "micro-batch 1 of unit \"big\": unit \"small\" was not pushed in micro-batch 0"));
-	small = push(c, 1, 0, 3, 0);
-	later[0] = push(c, 1, 1, 3, 0);
-	later[1] = push(c, 0, 1, 3, 0);
-	later[2] = push(c, 1, 2, 3, 0);
-	cs_tick(c, ZD_MS(700));
-	cs_down(c, 0);
-	cs_down(c, 1);
-	assert_int_equal(cs_ended(c, big)->status, ZEROD_ERR_TIMEOUT);
-	for (int i = 0; i < 3; i++) {
-		assert_non_null(cs_ended(c, later[i]));
-		assert_int_equal(cs_ended(c, later[i])->status, ZEROD_ERR_TIMEOUT);
-	}
-	assert_null(cs_ended(c, small));
-	later[0] = push(c, 1, 1, 3, 0);
-	assert_non_null(strstr(cs_ended(c, later[0])->text, "unit \"big\" was not pushed in micro-batch 0"));
-	push(c, 0, 0, 3, 0);
-	later[0] = push(c, 1, 1, 3, 0);
-	assert_null(cs_ended(c, later[0]));
-	end(c);
-}
-
-/* The same where the lane says that it is too early for the first of them. */
+/* Where the lane says that it is too early for a push, those of later micro-batches, of all units, end with it. */
 static void test_later_micro_batches_are_too_early_as_well(void **state)
 {
 	struct cs *c = begin_unsealed();
@@ -793,7 +760,6 @@ int main(void)
 		cmocka_unit_test(test_counts_beyond_32_bits),
 		cmocka_unit_test(test_push_before_the_seal_is_asked_about),
 		cmocka_unit_test(test_push_before_the_seal_begins_nothing),
-		cmocka_unit_test(test_micro_batches_go_one_after_the_other),
 		cmocka_unit_test(test_later_micro_batches_are_too_early_as_well),
 		cmocka_unit_test(test_push_waits_for_its_own_seal),
 		cmocka_unit_test(test_a_begun_seal_is_finished),

@@ -637,6 +637,39 @@ static void test_push_times_out_and_is_counted(void **state)
 	end(c);
 }
 
+/* No micro-batch overtakes another: a push is refused while a unit is missing in the one before, and ends with those of the one before. */
+static void test_micro_batches_go_one_after_the_other(void **state)
+{
+	struct cs *c = begin_round(4, 2, 1);
+	struct zd_session_event ev = {.type = ZD_SE_REQ_PUSH, .deadline = c->now + ZD_MS(700),
+				      .u.push = {.unit = 0, .micro = 0, .micro_batches = 3, .data = grad}};
+	uint64_t big = cs_ask(c, &ev), small, later[3];
+
+	(void)state;
+	later[0] = push(c, 0, 1, 3, 0);
+	assert_int_equal(cs_ended(c, later[0])->status, ZEROD_ERR_ARGUMENT);
+	assert_non_null(strstr(cs_ended(c, later[0])->text, "micro-batch 1 of unit \"big\": unit \"small\" was not pushed in micro-batch 0"));
+	small = push(c, 1, 0, 3, 0);
+	later[0] = push(c, 1, 1, 3, 0);
+	later[1] = push(c, 0, 1, 3, 0);
+	later[2] = push(c, 1, 2, 3, 0);
+	cs_tick(c, ZD_MS(700));
+	cs_down(c, 0);
+	cs_down(c, 1);
+	assert_int_equal(cs_ended(c, big)->status, ZEROD_ERR_TIMEOUT);
+	for (int i = 0; i < 3; i++) {
+		assert_non_null(cs_ended(c, later[i]));
+		assert_int_equal(cs_ended(c, later[i])->status, ZEROD_ERR_TIMEOUT);
+	}
+	assert_null(cs_ended(c, small));
+	later[0] = push(c, 1, 1, 3, 0);
+	assert_non_null(strstr(cs_ended(c, later[0])->text, "unit \"big\" was not pushed in micro-batch 0"));
+	push(c, 0, 0, 3, 0);
+	later[0] = push(c, 1, 1, 3, 0);
+	assert_null(cs_ended(c, later[0]));
+	end(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -656,6 +689,7 @@ int main(void)
 		cmocka_unit_test(test_weights_that_are_past),
 		cmocka_unit_test(test_push_times_out_and_comes_again),
 		cmocka_unit_test(test_push_times_out_and_is_counted),
+		cmocka_unit_test(test_micro_batches_go_one_after_the_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
