@@ -50,7 +50,7 @@ static void release_link(struct zd_link *link)
 	void *ring = link->outbox.ring;
 
 	/* Most connections never fill a page of their ring; what a busy one touched is given back. */
-	if (link->outbox.head > 4 * 4096u)
+	if (link->outbox.touched > 4 * 4096u)
 		(void)madvise(ring, ZD_OUTBOX_BYTES, MADV_DONTNEED);
 	link->state = ZD_LINK_FREE;
 	link->next_free = lane->free_links;

@@ -13,6 +13,7 @@ void zd_outbox_init(struct zd_outbox *o, void *ring)
 	o->head = 0;
 	o->tail = 0;
 	o->taken = 0;
+	o->touched = 0;
 	o->buf_count = 0;
 	o->payload_count = 0;
 	o->pending_bytes = 0;
@@ -46,6 +47,7 @@ static void add_ring(struct zd_outbox *o, const uint8_t *data, uint32_t len)
 		if (n > len)
 			n = len;
 		memcpy(o->ring + at, data, n);
+		o->touched = o->touched > at + n ? o->touched : at + n;
 		add_buf(o, o->ring + at, n);
 		o->head += n;
 		data += n;

@@ -34,6 +34,7 @@ struct zd_outbox {
 	uint32_t head; /* where the next control byte goes; runs freely, taken modulo the size */
 	uint32_t tail; /* first byte not settled */
 	uint32_t taken;/* first byte not taken */
+	uint32_t touched; /* bytes from the ring's first on that were ever written to */
 	uint32_t buf_count, payload_count;
 	uint64_t pending_bytes; /* not taken */
 	uv_buf_t bufs[ZD_OUTBOX_BUFS];

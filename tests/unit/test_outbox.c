@@ -77,6 +77,31 @@ static void test_bound(void **state)
 	assert_int_equal(zd_outbox_add(&outbox, big, 1, NULL, 0, 0), -ZD_ERR_TOO_MANY);
 }
 
+/* How much of the ring was ever written to: its owner gives that back to the system, and a ring that has been empty since is no cleaner. */
+static void test_touched(void **state)
+{
+	static uint8_t big[100000];
+
+	(void)state;
+	zd_outbox_init(&outbox, ring);
+	assert_int_equal(outbox.touched, 0);
+	assert_int_equal(zd_outbox_add(&outbox, big, sizeof(big), NULL, 0, 0), 0);
+	zd_outbox_take(&outbox, &out_write);
+	zd_outbox_settle(&outbox, &out_write);
+	assert_int_equal(zd_outbox_add(&outbox, big, 40, NULL, 0, 0), 0);
+	assert_int_equal(outbox.touched, sizeof(big));
+	for (int i = 0; i < 2; i++) { /* past its end */
+		zd_outbox_take(&outbox, &out_write);
+		assert_int_equal(zd_outbox_add(&outbox, big, sizeof(big), NULL, 0, 0), 0);
+		zd_outbox_settle(&outbox, &out_write);
+	}
+	zd_outbox_take(&outbox, &out_write);
+	assert_int_equal(zd_outbox_add(&outbox, big, sizeof(big), NULL, 0, 0), 0);
+	assert_int_equal(outbox.touched, ZD_OUTBOX_BYTES);
+	zd_outbox_init(&outbox, ring);
+	assert_int_equal(outbox.touched, 0);
+}
+
 /* Random frames, two writes on their way as a link has them; the bytes are a running counter. */
 static void test_random(void **state)
 {
@@ -129,6 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_joins_what_touches),
+		cmocka_unit_test(test_touched),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_random),
 	};
