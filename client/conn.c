@@ -24,7 +24,7 @@ struct zd_conn {
 	uv_connect_t connect;
 	uv_getaddrinfo_t resolve;
 	struct addrinfo *addresses, *at;
-	uint8_t resolving, has_tcp, is_up, closing, fatal;
+	uint8_t resolving, has_tcp, is_up, closing, fatal, own;
 	char reason[160];
 };
 
@@ -48,7 +48,7 @@ static void on_closed(uv_handle_t *handle)
 		(void)try_next(c);
 		return;
 	}
-	owner->down(owner->arg, c->slot, c->gen, c->reason, c->fatal);
+	owner->down(owner->arg, c->slot, c->gen, c->reason, c->fatal, c->own);
 	uv_freeaddrinfo(c->addresses);
 	free(c);
 }
@@ -64,6 +64,14 @@ static void end(struct zd_conn *c, const char *reason)
 	}
 	if (c->has_tcp && !uv_is_closing((uv_handle_t *)&c->tcp))
 		uv_close((uv_handle_t *)&c->tcp, on_closed);
+}
+
+/* No connection to this address; the close callback tries the next, if there is one. */
+static void miss(struct zd_conn *c, int status)
+{
+	c->own = status == UV_EMFILE || status == UV_ENFILE;
+	c->reason[0] = '\0';
+	end(c, c->own ? "too many open files in this process: raise ulimit -n, or close some" : uv_strerror(status));
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -98,8 +106,7 @@ static void on_connected(uv_connect_t *req, int status)
 	if (status == 0)
 		status = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
 	if (status < 0) {
-		c->reason[0] = '\0';
-		end(c, uv_strerror(status)); /* the next address, if there is one */
+		miss(c, status);
 		return;
 	}
 	c->is_up = 1;
@@ -114,7 +121,7 @@ static int try_next(struct zd_conn *c)
 	int rc = uv_tcp_init(c->owner->loop, &c->tcp);
 
 	if (rc < 0) { /* without a handle there is no close callback to free it in: the process is out of descriptors or memory */
-		c->owner->down(c->owner->arg, c->slot, c->gen, uv_strerror(rc), 0);
+		c->owner->down(c->owner->arg, c->slot, c->gen, uv_strerror(rc), 0, 1);
 		uv_freeaddrinfo(c->addresses);
 		free(c);
 		return -1;
@@ -129,10 +136,8 @@ static int try_next(struct zd_conn *c)
 	}
 	c->at = ai->ai_next;
 	rc = uv_tcp_connect(&c->connect, &c->tcp, ai->ai_addr, on_connected);
-	if (rc < 0) {
-		c->reason[0] = '\0';
-		end(c, uv_strerror(rc));
-	}
+	if (rc < 0)
+		miss(c, rc);
 	return 0;
 }
 

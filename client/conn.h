@@ -12,7 +12,7 @@
 
 struct zd_conn;
 
-/* What the owner of the sockets is told.  down: the last word; memory of the connection's sends is no longer touched, and it is freed. */
+/* What the owner of the sockets is told.  down (fatal, own: see struct zd_session_event): the last word; memory of the connection's sends is no longer touched, and it is freed. */
 struct zd_conn_owner {
 	uv_loop_t *loop;
 	void *arg;
@@ -20,7 +20,7 @@ struct zd_conn_owner {
 	struct zd_span (*window)(void *arg, uint32_t slot, uint32_t gen);
 	void (*bytes)(void *arg, uint32_t slot, uint32_t gen, size_t len);
 	void (*sent)(void *arg, uint32_t slot, uint32_t gen, const uint64_t *tokens, uint32_t count);
-	void (*down)(void *arg, uint32_t slot, uint32_t gen, const char *text, int fatal);
+	void (*down)(void *arg, uint32_t slot, uint32_t gen, const char *text, int fatal, int own);
 };
 
 /* NULL without memory.  The owner outlives it. */

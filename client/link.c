@@ -67,6 +67,10 @@ void zd_clink_explain(const struct zd_session *s, const struct zd_link *l, char 
 	const char *reason = l->reason[0] ? l->reason : "no answer yet";
 	const char *before = l->reason[0] ? "; the connection before was lost: " : ""; /* it may be lost again and again */
 
+	if (l->own && l->state <= ZD_LINK_CONNECTING) {
+		snprintf(out, size, "no connection to %s: %s", where, reason);
+		return;
+	}
 	switch (l->state) {
 	case ZD_LINK_CONNECTING:
 		snprintf(out, size, "%s does not answer (%s); is zerod running there, and the port right?", where, reason);
@@ -116,6 +120,7 @@ void zd_clink_lose(struct zd_session *s, struct zd_link *l, const char *format, 
 	va_end(args);
 	if (lives(l)) {
 		memcpy(l->reason, text, sizeof(l->reason));
+		l->own = 0;
 		l->state = ZD_LINK_CLOSING;
 		l->todo = ZD_TODO_CLOSE;
 		zd_cagree_down(s, l);
@@ -146,6 +151,7 @@ void zd_clink_down(struct zd_session *s, const struct zd_session_event *ev)
 	was = l->state;
 	if (was != ZD_LINK_CLOSING) {
 		snprintf(l->reason, sizeof(l->reason), "%s", ev->u.down.text ? ev->u.down.text : "connection lost");
+		l->own = ev->u.down.own;
 		zd_cagree_down(s, l);
 	}
 	l->state = ZD_LINK_IDLE;

@@ -203,6 +203,7 @@ static void feed(struct zd_pump *p, struct zd_session_event *ev)
 			more.slot = p->failed[--p->failed_count];
 			more.gen = p->slots[more.slot].gen;
 			more.u.down.text = "no memory for a connection";
+			more.u.down.own = 1;
 		} else if (zd_session_deadline(p->session) > ev->now) {
 			break;
 		}
@@ -254,7 +255,7 @@ static void sent(void *arg, uint32_t slot, uint32_t gen, const uint64_t *tokens,
 	}
 }
 
-static void down(void *arg, uint32_t slot, uint32_t gen, const char *text, int fatal)
+static void down(void *arg, uint32_t slot, uint32_t gen, const char *text, int fatal, int own)
 {
 	struct zd_pump *p = arg;
 	struct zd_session_event ev = {.type = ZD_SE_DOWN, .slot = slot, .gen = gen};
@@ -264,6 +265,7 @@ static void down(void *arg, uint32_t slot, uint32_t gen, const char *text, int f
 	p->conns--;
 	ev.u.down.text = text;
 	ev.u.down.fatal = (uint8_t)fatal;
+	ev.u.down.own = (uint8_t)own;
 	feed(p, &ev);
 }
 

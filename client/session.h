@@ -114,6 +114,7 @@ struct zd_session_event {
 		struct {
 			const char *text; /* why, for people: "connection refused"; copied */
 			uint8_t fatal;	  /* 1: trying again is pointless (the name does not resolve) */
+			uint8_t own;	  /* 1: this process lacks something; nothing is said about the daemon */
 		} down;
 		struct {
 			uint32_t unit, codec;

@@ -171,6 +171,7 @@ struct zd_link {
 	zd_time retry_at, since; /* since: of the state */
 	zd_time heard, sent, pinged;
 	char reason[160]; /* why it was lost */
+	uint8_t own;	  /* for want of something here */
 	uint8_t stopped;  /* trying again is pointless */
 
 	uint8_t known; /* uuid is set */

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +213,36 @@ static void test_words_of_a_callback(void **state)
 	zerod_free(client);
 }
 
+/* What this process lacks is not asked of the daemon. */
+static void test_words_of_too_few_descriptors(void **state)
+{
+	struct zerod_options o;
+	struct zerod_client *client;
+	struct rlimit files, none;
+	int lowest, rc;
+
+	(void)state;
+	zerod_options_init(&o);
+	o.endpoints = endpoint;
+	o.job = "descriptors";
+	o.connect_timeout_ms = 100;
+	assert_int_equal(zerod_new(&client, &o, units, UNITS, NULL, 0), ZEROD_OK);
+	lowest = dup(STDOUT_FILENO);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	none = (struct rlimit){(rlim_t)lowest, files.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	rc = zerod_connect(client);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	assert_int_equal(rc, ZEROD_ERR_CONNECT);
+	assert_tells(client, "too many open files in this process: raise ulimit -n, or close some");
+	assert_null(strstr(zerod_detail(client), "is zerod running"));
+	while (rc == ZEROD_ERR_CONNECT || rc == ZEROD_ERR_TIMEOUT) /* it goes on trying */
+		rc = zerod_connect(client);
+	assert_int_equal(rc, ZEROD_OK);
+	zerod_free(client);
+}
+
 /* ---------------------------------------------------------------- who may call */
 
 struct crew {
@@ -308,8 +339,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_errno_is_the_callers), cmocka_unit_test(test_every_refusal_has_words),
-		cmocka_unit_test(test_words_of_a_callback),  cmocka_unit_test(test_threads_call_at_once),
-		cmocka_unit_test(test_a_forked_child),
+		cmocka_unit_test(test_words_of_a_callback),  cmocka_unit_test(test_words_of_too_few_descriptors),
+		cmocka_unit_test(test_threads_call_at_once), cmocka_unit_test(test_a_forked_child),
 	};
 
 	return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
