@@ -68,12 +68,12 @@ static int usable(const struct zerod_client *client)
 }
 
 /* What a caller's thread does for the pump must leave errno to the caller. */
-static void post(struct zerod_client *client, struct zd_op *op)
+static int post(struct zerod_client *client, struct zd_op *op)
 {
-	int before = errno;
+	int before = errno, rc = zd_pump_post(client->pump, op);
 
-	zd_pump_post(client->pump, op);
 	errno = before;
+	return rc < 0 ? fail(client, ZEROD_ERR_CANCELED, "the client is being freed") : ZEROD_OK;
 }
 
 static void *allocate(size_t size)
@@ -132,8 +132,10 @@ static int start(struct zerod_client *client, const struct zd_session_event *eve
 	call->client = client;
 	call->done = done;
 	call->arg = arg;
-	post(client, &call->op);
-	return ZEROD_OK;
+	rc = post(client, &call->op);
+	if (rc != ZEROD_OK)
+		free(call);
+	return rc;
 }
 
 /* Contributions and the agreement need all ranks; weights need somebody to seal them, and then nobody. */
@@ -186,7 +188,9 @@ static int wait_within(struct zerod_client *client, const struct zd_session_even
 	call->op.finish = finish;
 	call->client = client;
 	call->waits = 1;
-	post(client, &call->op);
+	rc = post(client, &call->op);
+	if (rc != ZEROD_OK)
+		return rc;
 	wait_finished(client, call);
 	return fail(client, call->status, call->text);
 }
@@ -501,8 +505,10 @@ int zerod_plan_gathers(struct zerod_client *client, const uint32_t *units, uint3
 	if (count > 0)
 		memcpy(copy, units, count * sizeof(*copy));
 	*op = (struct zd_op){.finish = plan_finish, .event = {.type = ZD_SE_REQ_PLAN, .u.plan = {.units = copy, .count = count}}};
-	post(client, op);
-	return ZEROD_OK;
+	rc = post(client, op);
+	if (rc != ZEROD_OK)
+		free(op);
+	return rc;
 }
 
 /* ---------------------------------------------------------------- fetch */

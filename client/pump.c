@@ -420,14 +420,19 @@ int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *sessi
 	return ZEROD_OK;
 }
 
-void zd_pump_post(struct zd_pump *p, struct zd_op *op)
+int zd_pump_post(struct zd_pump *p, struct zd_op *op)
 {
 	op->next = NULL;
 	pthread_mutex_lock(&p->lock);
+	if (p->stop) {
+		pthread_mutex_unlock(&p->lock);
+		return -1;
+	}
 	*p->queue_end = op;
 	p->queue_end = &op->next;
 	pthread_mutex_unlock(&p->lock);
 	uv_async_send(&p->wake);
+	return 0;
 }
 
 void zd_pump_look(struct zd_pump *p, struct zd_pump_view *ret_view)

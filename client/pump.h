@@ -38,7 +38,8 @@ struct zd_pump_view {
  * what the process has too little of, and what to do. */
 int zd_pump_new(struct zd_pump **ret_pump, const struct zd_session_config *session, const struct zd_endpoint *endpoints, const char **ret_lacks)
 	ZD_MUST_USE;
-void zd_pump_post(struct zd_pump *p, struct zd_op *op);
+/* -1: the pump ends, which its callbacks can see, and the operation remains the caller's. */
+int zd_pump_post(struct zd_pump *p, struct zd_op *op) ZD_MUST_USE;
 void zd_pump_look(struct zd_pump *p, struct zd_pump_view *ret_view);
 /* Is the caller the pump's thread? */
 int zd_pump_is_own_thread(const struct zd_pump *p);

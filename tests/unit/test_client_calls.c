@@ -291,6 +291,40 @@ static void test_threads_call_at_once(void **state)
 	zerod_free(client);
 }
 
+struct chain {
+	uint32_t started, done;
+	int refused;
+};
+
+static void start_again(struct zerod_client *client, void *arg, int status)
+{
+	struct chain *chain = arg;
+
+	chain->done++;
+	if (status != ZEROD_ERR_CANCELED)
+		return;
+	chain->refused = zerod_connect_start(client, start_again, chain);
+	chain->started += chain->refused == ZEROD_OK;
+}
+
+/* What a callback starts while the client is freed is refused, or has its end: nothing is taken and forgotten. */
+static void test_a_callback_of_a_freed_client(void **state)
+{
+	struct chain chain = {.started = 1, .refused = -1};
+	struct zerod_options o;
+	struct zerod_client *client;
+
+	(void)state;
+	zerod_options_init(&o);
+	o.endpoints = "127.0.0.1:1";
+	o.job = "freed";
+	assert_int_equal(zerod_new(&client, &o, units, UNITS, NULL, 0), ZEROD_OK);
+	MUST(zerod_connect_start(client, start_again, &chain));
+	zerod_free(client);
+	assert_int_equal(chain.done, chain.started);
+	assert_int_equal(chain.refused, ZEROD_ERR_CANCELED);
+}
+
 /* In a forked child nobody would ever carry out what it asks for: it is told so, and may drop its copy. */
 static void child_of(struct zerod_client *client)
 {
@@ -341,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_errno_is_the_callers), cmocka_unit_test(test_every_refusal_has_words),
 		cmocka_unit_test(test_words_of_a_callback),  cmocka_unit_test(test_words_of_too_few_descriptors),
 		cmocka_unit_test(test_threads_call_at_once), cmocka_unit_test(test_a_forked_child),
+		cmocka_unit_test(test_a_callback_of_a_freed_client),
 	};
 
 	return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
