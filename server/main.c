@@ -127,7 +127,7 @@ static void print_mistakes(char *text)
 	char *line, *save = NULL;
 
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-		fprintf(stderr, "zerod: %s\n", line);
+		zd_log_before(ZD_LOG_ERROR, line);
 }
 
 static void failed_assert(const char *file, int line, const char *what)

@@ -109,17 +109,20 @@ uint64_t zd_memory_free(const struct zd_memory *memory)
 int zd_memory_budget(const struct zd_memory *memory, uint64_t asked, uint64_t *ret_budget, char *text, size_t size)
 {
 	uint64_t there = zd_memory_free(memory);
+	char group[96] = "no limit";
 
 	if (asked == 0 && there == UINT64_MAX) {
 		snprintf(text, size, "memory.budget: how much memory there is cannot be read from /proc/meminfo; set a number");
 		return -1;
 	}
 	if (asked > there) {
+		if (memory->group_limit != UINT64_MAX)
+			snprintf(group, sizeof(group), "%" PRIu64 " MiB, of which %" PRIu64 " are in use", memory->group_limit >> 20,
+				 memory->group_used >> 20);
 		snprintf(text, size,
 			 "memory.budget: %" PRIu64 " MiB asked for, %" PRIu64 " MiB are there (available: %" PRIu64
 			 " MiB, control group: %s); lower it, or give the daemon more memory",
-			 asked >> 20, there >> 20, memory->available >> 20,
-			 memory->group_limit == UINT64_MAX ? "no limit" : "limited");
+			 asked >> 20, there >> 20, memory->available >> 20, group);
 		return -1;
 	}
 	*ret_budget = asked ? asked : there / 100 * AUTO_PERCENT;

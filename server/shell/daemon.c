@@ -399,9 +399,26 @@ static void door_config(struct zd_daemon *d, struct zd_door_config *ret)
 	}
 }
 
+/* What to do where bind or listen failed. */
+static const char *listen_advice(int rc)
+{
+	switch (rc) {
+	case UV_EADDRINUSE:
+		return ": another process has it; end that one, or set listen.port (0 takes any free port)";
+	case UV_EADDRNOTAVAIL:
+		return ": no interface of this host has this address, or none has it yet; correct listen.address, or start after the network is "
+		       "online (zerod(8), SERVICE)";
+	case UV_EACCES:
+		return ": permission denied; ports below 1024 are for privileged processes only: set listen.port to one above";
+	default:
+		return "";
+	}
+}
+
 static enum zd_exit open_door(struct zd_daemon *d, char *text, size_t size)
 {
 	struct zd_door_config config;
+	const char *advice;
 	uint32_t bad;
 	int rc;
 
@@ -411,15 +428,12 @@ static enum zd_exit open_door(struct zd_daemon *d, char *text, size_t size)
 		d->port = zd_door_port(d->door);
 		return ZD_EXIT_OK;
 	}
+	advice = listen_advice(rc);
 	if (bad >= config.address_count)
 		snprintf(text, size, "cannot start: %s", uv_strerror(rc));
-	else if (rc == UV_EADDRINUSE)
-		snprintf(text, size,
-			 "cannot listen on %s port %" PRIu64 ": another process has it; end that one, or set listen.port (0 takes any free port)",
-			 d->conf.listen_address.item[bad], d->conf.listen_port);
 	else
-		snprintf(text, size, "cannot listen on %s port %" PRIu64 ": %s", d->conf.listen_address.item[bad], d->conf.listen_port,
-			 uv_strerror(rc));
+		snprintf(text, size, "cannot listen on %s port %" PRIu64 "%s%s", d->conf.listen_address.item[bad], d->conf.listen_port,
+			 *advice ? advice : ": ", *advice ? "" : uv_strerror(rc));
 	return rc == UV_EADDRINUSE ? ZD_EXIT_AGAIN : rc == UV_EADDRNOTAVAIL || rc == UV_EACCES ? ZD_EXIT_CONFIG : ZD_EXIT_FAILED;
 }
 
@@ -437,6 +451,9 @@ static int write_port_file(const char *path, uint16_t port)
 	if (fd < 0)
 		return -errno;
 	n = write(fd, number, (size_t)len);
+	/* Not for the umask to decide, which is 0077 in the service: a port is no secret, and those who ask for it are other users. */
+	if (!special)
+		(void)fchmod(fd, 0644);
 	close(fd);
 	if (n != len)
 		return -EIO;
@@ -450,12 +467,14 @@ static enum zd_exit announce(struct zd_daemon *d, char *text, size_t size)
 	int rc = *file ? write_port_file(file, d->port) : 0;
 
 	if (rc < 0) {
-		snprintf(text, size, "listen.port_file: cannot write %s: %s", file, strerror(-rc));
-		return ZD_EXIT_FAILED;
+		snprintf(text, size, "listen.port_file: cannot write %s: %s; choose a file in a folder that this user may write to (of the service: "
+			 "/run/zerod/NAME)", file, strerror(-rc));
+		return rc == -ENOSPC || rc == -EIO ? ZD_EXIT_FAILED : ZD_EXIT_CONFIG;
 	}
 	zd_conf_format(&d->conf, &zd_conf_keys[ZD_CONF_KEY_listen_address], addresses, sizeof(addresses));
 	if (d->conf.listen_insecure.s[0])
-		zd_log(ZD_LOG_WARNING, "event=insecure addresses=\"%s\": listen.insecure allows plain connections from other hosts", addresses);
+		zd_log(ZD_LOG_WARNING, "event=insecure addresses=\"%s\": listen.insecure allows plain connections from other hosts; "
+				       "IPAddressAllow= of the service has to name them, too", addresses);
 	zd_log(ZD_LOG_NOTICE, "event=listening port=%u addresses=\"%s\" lanes=%u daemon=%s version=%s budget_mib=%" PRIu64, d->port, addresses,
 	       d->lane_count, d->conf.daemon_name.s, ZD_RELEASE, d->budget >> 20);
 	zd_notify("READY=1\nSTATUS=listening on port %u", d->port);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/shell/log.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -33,6 +34,15 @@ void zd_log_setup(enum zd_log_format format, enum zd_log_level level)
 {
 	log_journal = format == ZD_LOG_JOURNAL || (format == ZD_LOG_AUTO && stderr_is_journal());
 	zd_log_level(level);
+}
+
+void zd_log_before(enum zd_log_level level, const char *line)
+{
+	char priority[8] = "";
+
+	if (stderr_is_journal())
+		snprintf(priority, sizeof(priority), "<%d>", (int)level);
+	fprintf(stderr, "%s%s: %s\n", priority, program_invocation_short_name, line);
 }
 
 void zd_log_level(enum zd_log_level level)

@@ -30,6 +30,9 @@ void zd_log_level(enum zd_log_level level);
 /* format must give "event=NAME key=value ...", and texts that are not our own as zd_text_quote makes them; control characters are replaced by '?'. */
 void zd_log(enum zd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* One line for people, behind the program's name: what is said before the configuration, and with it zd_log_setup, is known. */
+void zd_log_before(enum zd_log_level level, const char *line);
+
 /* Tests take the lines instead of stderr; NULL: stderr again. */
 extern void (*zd_log_sink)(enum zd_log_level level, const char *line);
 

@@ -31,6 +31,18 @@ wait "$pid_one" || rc=$?
 equal "SIGTERM ends it with 0" 0 "$rc"
 check "a low limit on files is named, with the fix" bash -c "ulimit -n 200; timeout 20 '$z' --set listen.port=0 --set memory.budget=64MiB \
 	--set lanes.count=1 --set listen.port_file=/none/x 2>&1 | grep -q 'files=low limit=200 needed=[0-9]*: raise LimitNOFILE='"
+away=192.0.2.1 # of the range for documentation: nobody has it
+expect "an address that is not there" 78 "cannot listen on $away port 0: no interface of this host has this address" \
+	"$z" --set listen.port=0 --set memory.budget=64MiB --set lanes.count=1 --set listen.address="$away" --set listen.insecure=I-accept-plaintext
+if (($(</proc/sys/net/ipv4/ip_unprivileged_port_start) > 1)); then
+	unprivileged=()
+	((EUID)) || unprivileged=(setpriv --inh-caps=-net_bind_service --bounding-set=-net_bind_service)
+	expect "a port that needs privileges" 78 'port 1: .*below 1024.*listen.port' "${unprivileged[@]}" "$z" --set listen.port=1 --set memory.budget=64MiB
+else
+	echo "skip daemon: here any user may take any port"
+fi
+expect "a port file that cannot be written is a mistake in the configuration" 78 'listen.port_file: cannot write /proc/x/port: No such file .*choose' \
+	"$z" --set listen.port=0 --set memory.budget=64MiB --set lanes.count=1 --port-file /proc/x/port
 check "one event a line" bash -c "! grep -vqE '^time=[^ ]+ level=[a-z]+ event=[a-z-]+' '$work/one.log'"
 
 # The service manager's side: a datagram socket that hears READY, RELOADING, STOPPING and the watchdog.
@@ -95,17 +107,25 @@ equal "READY, WATCHDOG, RELOADING, STOPPING; reload applies what it can" 0 "$rc"
 ((rc == 0)) || sed 's/^/    /' "$work/notify.log"
 
 # With JOURNAL_STREAM the lines carry priorities.
-stream() {
+stream() { # OPTION...
 	exec 2>"$work/journal.log"
 	export JOURNAL_STREAM
 	JOURNAL_STREAM=$(stat -L -c %d:%i "$work/journal.log")
-	exec "$z" --set listen.port=0 --set memory.budget=64MiB --set lanes.count=1 --port-file /dev/stdout
+	exec "$z" --set listen.port=0 --set memory.budget=64MiB --set lanes.count=1 "$@"
 }
-exec {out}< <(stream)
+(stream --set limits.jobs=99 --set limits.hello_timeout=never)
+equal "mistakes in the configuration are errors in the journal" 2 "$(grep -cE '^<3>zerod: --set: limits\.(jobs|hello_timeout): ' "$work/journal.log")"
+exec {out}< <(stream --port-file /dev/stdout)
 journal=$!
 pids+=("$journal")
 read -r -u "$out" _
 kill -TERM "$journal"
 wait "$journal"
 check "priorities for the journal" grep -qE '^<5>event=listening' "$work/journal.log"
+
+# The unit has this umask, and those who want the port are other users.
+(umask 077; exec "$z" --set listen.port=0 --set memory.budget=64MiB --set lanes.count=1 --port-file "$work/port" 2>"$work/umask.log") &
+pids+=($!)
+check "it listens" await "$work/umask.log" event=listening
+equal "every user may read the port file" 644 "$(stat -c %a "$work/port")"
 exit 0

@@ -121,6 +121,7 @@ static void test_budget(void **state)
 	m.group_used = 100 * MIB;
 	assert_int_equal(zd_memory_budget(&m, 201 * MIB, &budget, text, sizeof(text)), -1);
 	assert_non_null(strstr(text, "201 MiB asked for, 200 MiB are there"));
+	assert_non_null(strstr(text, "control group: 300 MiB, of which 100 are in use"));
 	m.group_used = 400 * MIB;
 	assert_int_equal(zd_memory_free(&m), 0);
 	m = (struct zd_memory){.available = UINT64_MAX, .group_limit = UINT64_MAX};
