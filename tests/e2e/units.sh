@@ -14,11 +14,17 @@ for file in usr/bin/zerod usr/lib/systemd/system/zerod@.service usr/lib/systemd/
 	usr/lib/tmpfiles.d/zerod.conf; do
 	check "installed: $file" test -s "$tree/$file"
 done
+# The first command that fails ends a reload, so that a mistake is the administrator's to see and never reaches the daemon.
+equal "a reload checks the configuration, then tells the daemon" \
+	"ExecReload=/usr/bin/zerod -c /etc/zerod/%i.conf --check-config ExecReload=/bin/kill -HUP \$MAINPID" \
+	"$(grep '^ExecReload=' "$tree/usr/lib/systemd/system/zerod@.service" | paste -sd' ')"
 equal "the unit starts what is installed with it" "ExecStart=/usr/bin/zerod -c /etc/zerod/%i.conf" \
 	"$(grep '^ExecStart=' "$tree/usr/lib/systemd/system/zerod@.service")"
 check "cmake --install elsewhere" env DESTDIR="$work/other" cmake --install "$build" --prefix /opt/z
 equal "and there, too" "ExecStart=/opt/z/bin/zerod -c /etc/zerod/%i.conf" \
 	"$(grep '^ExecStart=' "$work/other/opt/z/lib/systemd/system/zerod@.service")"
+equal "and checks with it" "ExecReload=/opt/z/bin/zerod -c /etc/zerod/%i.conf --check-config" \
+	"$(grep '^ExecReload=.*zerod' "$work/other/opt/z/lib/systemd/system/zerod@.service")"
 
 if ! command -v systemd-analyze >/dev/null; then
 	echo "skip units: systemd-analyze is not installed (package systemd)"
