@@ -58,7 +58,7 @@ void zd_conn_open(struct zd_core *core, const struct zd_event *ev)
 	zd_conn_bytes(core, c, ev->u.conn.early_len);
 }
 
-static void free_big_head(struct zd_core *core, struct zd_conn *c)
+void zd_conn_free_head(struct zd_core *core, struct zd_conn *c)
 {
 	if (!c->big_head)
 		return;
@@ -170,7 +170,7 @@ static void take_frame(struct zd_core *core, struct zd_conn *c)
 		zd_emit_pushed(core, c, c->take.stream, c->take.unit);
 	if (c->hold != ZD_HOLD_KERNEL)
 		c->take.kind = ZD_TAKE_NO;
-	free_big_head(core, c);
+	zd_conn_free_head(core, c);
 }
 
 void zd_conn_fail(struct zd_core *core, struct zd_conn *c, int rc)
@@ -258,7 +258,7 @@ void zd_conn_closed(struct zd_core *core, struct zd_conn *c)
 	zd_join_leave(core, c);
 	c->closing = 1;
 	zd_fetch_close(core, c);
-	free_big_head(core, c);
+	zd_conn_free_head(core, c);
 	zd_core_unqueue(core, c);
 	zd_job_detach(core, c);
 	c->used = 0;

@@ -75,7 +75,6 @@ struct zd_core *zd_core_init(void *arena, const struct zd_core_config *config)
 		core->window[i].next = core->window_free;
 		core->window_free = (uint16_t)i;
 	}
-	core->window_free_count = config->windows;
 	for (uint32_t i = 0; i < ZD_JOBS_MAX; i++) {
 		core->job[i].slot = i;
 		core->job[i].conns = ZD_NONE;

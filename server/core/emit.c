@@ -78,6 +78,7 @@ void zd_emit_close(struct zd_core *core, struct zd_conn *c, int flush)
 	item->u.close.id = (struct zd_conn_id){c->slot, c->gen};
 	item->u.close.flush = flush != 0;
 	zd_conn_abandon(core, c);
+	zd_conn_free_head(core, c);
 	zd_join_leave(core, c);
 	c->fetch_count = 0;
 	c->wait = ZD_WAIT_NO;

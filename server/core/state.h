@@ -140,7 +140,7 @@ struct zd_extent {
 	zd_time wanted_since; /* of the lane's time */
 	uint32_t crc;
 	uint32_t counted;  /* contributions that are here */
-	uint32_t reduced;  /* of them in the sum, or normed */
+	uint32_t reduced;  /* of them in the sum; not where they stay as they came */
 	uint32_t bad_element, bad_rank;
 	uint32_t unit;
 	uint32_t lends[2]; /* readers of hi ([0]), or of the gradient area */
@@ -305,7 +305,7 @@ struct zd_core {
 
 	uint8_t *windows; /* in the slab */
 	struct zd_window *window;
-	uint32_t window_free_count, window_reserved, window_other; /* free; reserved by jobs; in use outside reservations */
+	uint32_t window_reserved, window_other; /* reserved by jobs; in use outside reservations */
 	uint16_t window_free;
 	uint32_t window_waiters;
 	uint32_t window_turn; /* slot that may try first when one comes back */
@@ -371,6 +371,7 @@ void zd_conn_run(struct zd_core *core, struct zd_conn *c); /* goes on with what 
 void zd_conn_closed(struct zd_core *core, struct zd_conn *c);
 void zd_conn_fail(struct zd_core *core, struct zd_conn *c, int rc); /* a frame is damaged: ERROR, then closed */
 void zd_conn_abandon(struct zd_core *core, struct zd_conn *c); /* the payload under way becomes unwanted: the rest is skipped */
+void zd_conn_free_head(struct zd_core *core, struct zd_conn *c); /* the memory of a long head, if it has one; a decoded message does not need it */
 zd_time zd_conn_deadline(const struct zd_core *core);
 void zd_conn_tick(struct zd_core *core);
 /* Notes when the next connection without a job will have been silent too long.  end: ends those that have been, as far as the step has

@@ -38,7 +38,6 @@ uint16_t zd_window_take(struct zd_core *core, const struct zd_job *j)
 	}
 	ZD_ASSERT(core->window[w].state == ZD_WINDOW_FREE);
 	core->window_free = core->window[w].next;
-	core->window_free_count--;
 	core->window_other += !j;
 	core->window[w].state = ZD_WINDOW_TAKING;
 	core->window[w].reserved = j != NULL;
@@ -75,7 +74,6 @@ void zd_window_back(struct zd_core *core, uint16_t w)
 	x->state = ZD_WINDOW_FREE;
 	x->next = core->window_free;
 	core->window_free = w;
-	core->window_free_count++;
 	wake(core);
 }
 

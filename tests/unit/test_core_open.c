@@ -481,9 +481,13 @@ static void long_heads(void **state)
 	hz_bytes(h, 3, frame + 20000, n - 20000);
 	hz_recv(h, 3, ZD_MSG_OPENED);
 	assert_true(zd_core_window(h->core, (struct zd_conn_id){4, h->conn[4].gen}).len > 0);
+	h->hold_closed = 1; /* which takes as long as timeouts.linger, and must keep nobody waiting */
 	hz_time(h, 1);
 	for (uint32_t i = 0; i < 3; i++)
 		hz_error(h, i, ZD_ERR_TIMED_OUT, "19968 of them are here", 1);
+	hz_connect(h, 5, ZD_ROLE_WORKER);
+	hz_bytes(h, 5, frame, n);
+	hz_recv(h, 5, ZD_MSG_OPENED);
 	hz_bytes(h, 4, frame + ZD_LANDING_BYTES, n - ZD_LANDING_BYTES);
 	hz_recv(h, 4, ZD_MSG_OPENED);
 	hz_free(h);
