@@ -215,6 +215,11 @@ void zd_session_loaded(struct zd_core *core, struct zd_conn *c)
 					: zd_crc32c(0, zd_window_memory(core, t->window), c->reader.header.payload_len);
 	int same = g->codec == t->codec + 1 && g->crc == crc, open = !j->sealed && !j->sealing;
 
+	if (is_of_an_older_launch(core, c, j)) { /* by now */
+		zd_window_back(core, t->window);
+		t->window = ZD_NONE16;
+		return;
+	}
 	if (open && (!g->codec || (g->busy ? same : !same && g->epoch < j->promise.epoch))) {
 		split(core, c, j, grain, crc);
 		return;

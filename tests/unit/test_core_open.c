@@ -259,6 +259,40 @@ static void an_old_launch_loads_nothing(void **state)
 	hz_free(h);
 }
 
+/* Nor what it had half sent, or what waited for a window, when the new launch came. */
+static void half_a_load_of_an_old_launch(void **state)
+{
+	static uint8_t frame[30000];
+	static float old[6000], new[6000];
+	Zd__Pb__Load m = ZD__PB__LOAD__INIT;
+	size_t n;
+
+	(void)state;
+	new[0] = 1;
+	m.unit = 1;
+	m.count = 6000;
+	m.codec = ZD_CODEC_FP32;
+	n = hz_encode(frame, sizeof frame, ZD_MSG_LOAD, 9, &m.base, old, sizeof old);
+	for (size_t sent = 4; sent < n; sent += 10000) {
+		struct hz *h = up();
+		uint64_t digest;
+
+		hz_join(h, 0, (struct hz_who){.epoch = 1, .world = 1});
+		hz_bytes(h, 0, frame, sent);
+		hz_connect(h, 1, ZD_ROLE_WORKER);
+		hz_open(h, 1, 0);
+		hz_join(h, 1, (struct hz_who){.epoch = 2, .world = 1, .process = 1});
+		hz_drain(h, 0); /* ABORTED: its ballot is over */
+		digest = zd_core_digest(h->core, "job");
+		hz_bytes(h, 0, frame + sent, n - sent);
+		hz_aborted(h, 0, ZD_ERR_BALLOT_LOW, 1, 0, "a newer launch has taken the job, stop");
+		assert_int_equal(h->last.stream, 9);
+		assert_true(zd_core_digest(h->core, "job") == digest);
+		load_unit(h, 1, 1, new);
+		hz_free(h);
+	}
+}
+
 static void push_before_seal(void **state)
 {
 	struct hz *h = up();
@@ -566,6 +600,7 @@ int main(void)
 		cmocka_unit_test(job_limits),	 cmocka_unit_test(loads),
 		cmocka_unit_test(a_new_launch_loads_anew), cmocka_unit_test(a_new_launch_seals),
 		cmocka_unit_test(an_old_launch_loads_nothing),
+		cmocka_unit_test(half_a_load_of_an_old_launch),
 		cmocka_unit_test(push_before_seal), cmocka_unit_test(admin),
 		cmocka_unit_test(drop),		 cmocka_unit_test(memory_is_used_again),
 		cmocka_unit_test(wrong_bytes),	 cmocka_unit_test(before_open),
