@@ -21,6 +21,7 @@
 
 #define ENV_PREFIX "ZEROD_"
 #define PLAINTEXT "I-accept-plaintext"
+#define LAST_LINE 40u /* bytes that are left for how many mistakes did not fit */
 
 const struct zd_conf_key zd_conf_keys[ZD_CONF_KEYS] = {
 #define X(section, key, TYPE, initial, min, max, reload, choices, help, why)                                                          \
@@ -53,8 +54,9 @@ void zd_conf_error(struct zd_conf_errors *errors, const char *where, const char 
 	va_start(args, format);
 	n = vsnprintf(line + head, sizeof(line) - (size_t)head, format, args);
 	va_end(args);
-	if (n < 0 || errors->len + strlen(line) + 2 > sizeof(errors->text))
+	if (n < 0 || errors->shown + 1 < errors->count || errors->len + strlen(line) + 2 > sizeof(errors->text) - LAST_LINE)
 		return;
+	errors->shown++;
 	errors->len += (size_t)snprintf(errors->text + errors->len, sizeof(errors->text) - errors->len, "%s%s", errors->len ? "\n" : "",
 					line);
 }
@@ -406,6 +408,9 @@ int zd_conf_load(struct zd_conf *ret_conf, const struct zd_conf_sources *sources
 		check_addresses(&conf, errors);
 		check_name(&conf, errors);
 	}
+	if (errors->shown < errors->count)
+		snprintf(errors->text + errors->len, sizeof(errors->text) - errors->len, "\nand %" PRIu32 " more mistakes",
+			 errors->count - errors->shown);
 	if (errors->count)
 		return -1;
 	*ret_conf = conf;

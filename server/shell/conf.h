@@ -73,7 +73,7 @@ extern const struct zd_conf_key zd_conf_keys[ZD_CONF_KEYS];
 
 /* Messages about what is wrong, one a line; a mistake that does not fit any more is counted by the last line. */
 struct zd_conf_errors {
-	uint32_t count;
+	uint32_t count, shown;
 	size_t len;
 	char text[ZD_CONF_ERRORS_MAX];
 };

@@ -441,9 +441,34 @@ static void test_manual(void **state)
 	free(text);
 }
 
+/* What does not fit is counted, so that nobody takes the mistakes that are shown for all there are. */
+static void test_more_mistakes_than_fit(void **state)
+{
+	static char text[20000];
+	struct zd_conf_errors errors;
+	struct zd_conf conf;
+	size_t n = (size_t)snprintf(text, sizeof(text), "[limits]\n");
+	uint32_t shown = 1;
+	char last[80];
+
+	(void)state;
+	clear_dropins();
+	for (int i = 0; i < 200; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "nonsense_%d = 5\n", i);
+	put(file, text);
+	assert_int_equal(load(&conf, &errors, NULL, NULL, 0), -1);
+	assert_int_equal(errors.count, 200);
+	for (const char *p = errors.text; (p = strchr(p, '\n')); p++)
+		shown++;
+	snprintf(last, sizeof(last), "\nand %u more mistakes", 200 - (shown - 1));
+	assert_true(shown > 10 && shown < 200);
+	assert_string_equal(strrchr(errors.text, '\n'), last);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_more_mistakes_than_fit),
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_precedence),
 		cmocka_unit_test(test_mistakes),
