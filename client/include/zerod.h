@@ -52,8 +52,6 @@ extern "C" {
 #define ZEROD_MUST_USE
 #endif
 
-#define ZEROD_ABI_VERSION 1
-
 /* Results.  0 is success; the numbers are stable. */
 enum zerod_status {
 	ZEROD_OK = 0,

@@ -38,7 +38,7 @@ sed -e 's/#include <stdlib.h>/#include <cstdlib>/' "$src/main.c" >"$src/main.cc"
 
 check "installs into a prefix" cmake --install "$build" --prefix "$prefix" --component development
 check "and the library itself" cmake --install "$build" --prefix "$prefix" --component runtime
-libdir=$(dirname "$(find "$prefix" -name libzerod.so.0 | head -n 1)")
+libdir=$(dirname "$(find "$prefix" -name libzerod.so.0.1 | head -n 1)")
 export LD_LIBRARY_PATH=$libdir
 pc=(pkg-config) # zerod.pc names the prefix of the installation, not of the build
 export PKG_CONFIG_PATH=$libdir/pkgconfig
@@ -48,7 +48,7 @@ equal "pkg-config knows the version" "$("$bin/zerod" --version | cut -d' ' -f2)"
 check "C, shared, pkg-config" cc -Wall -Wextra -Werror -Wstrict-prototypes -pedantic -std=c99 $sanitize -o "$work/shared" "$src/main.c" \
 	$("${pc[@]}" --cflags --libs zerod)
 expect "runs" 0 '^zerod [0-9.]+: 3f80$' "$work/shared" "127.0.0.1:$port_one" shared
-check "needs libzerod.so.0" bash -c "readelf -d '$work/shared' | grep -q 'NEEDED.*libzerod\.so\.0'"
+check "needs libzerod.so.0.1" bash -c "readelf -d '$work/shared' | grep -q 'NEEDED.*libzerod\.so\.0\.1'"
 check "C, static, pkg-config" cc $sanitize -o "$work/static" "$src/main.c" $("${pc[@]}" --cflags zerod) "$libdir/libzerod.a" \
 	$("${pc[@]}" --static --libs zerod | sed 's/-lzerod\b//')
 expect "runs" 0 '^zerod [0-9.]+: 3f80$' env -u LD_LIBRARY_PATH "$work/static" "127.0.0.1:$port_one" static
@@ -77,9 +77,9 @@ sed -i 's/find_package(zerod 0.1 /find_package(zerod 0.2 /' "$src/CMakeLists.txt
 check "find_package refuses another minor version" bash -c "! cmake -S '$src' -B '$work/consumer' -DCMAKE_PREFIX_PATH='$prefix'"
 
 names() { nm "$@" | awk '$2 ~ /^[A-Z]$/ && $2 != "U" && $2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u; }
-check "the shared library exports zerod_* only" bash -c "! nm -D --defined-only '$libdir/libzerod.so.0' | grep -vE ' (A ZEROD_0|T zerod_[a-z_]+)(@.*)?$'"
-equal "and the archive exports the same" "$(names -D --defined-only "$libdir/libzerod.so.0")" "$(names --defined-only "$libdir/libzerod.a")"
+check "the shared library exports zerod_* only" bash -c "! nm -D --defined-only '$libdir/libzerod.so.0.1' | grep -vE ' (A ZEROD_0\.1|T zerod_[a-z_]+)(@.*)?$'"
+equal "and the archive exports the same" "$(names -D --defined-only "$libdir/libzerod.so.0.1")" "$(names --defined-only "$libdir/libzerod.a")"
 declared=$(sed -n 's/^ZEROD_API [^(]*\b\(zerod_[a-z_]*\)(.*/\1/p' "$prefix"/include/zerod.h | sort -u)
-equal "which is what the header declares" "$declared" "$(names -D --defined-only "$libdir/libzerod.so.0")"
-check "no system call that a library may not make" bash -c "! nm -D --undefined-only '$libdir/libzerod.so.0' | grep -E ' (exit|_exit|abort|signal|sigaction|printf|puts|stderr|perror)(@|\$)'"
+equal "which is what the header declares" "$declared" "$(names -D --defined-only "$libdir/libzerod.so.0.1")"
+check "no system call that a library may not make" bash -c "! nm -D --undefined-only '$libdir/libzerod.so.0.1' | grep -E ' (exit|_exit|abort|signal|sigaction|printf|puts|stderr|perror)(@|\$)'"
 expect "nobody there" 1 'connection refused; is zerod running there' timeout 60 "$work/static" 127.0.0.1:1
