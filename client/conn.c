@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/conn.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +281,19 @@ void zd_conn_write(struct zd_conn *c, const uv_buf_t *bufs, const uint8_t *keep,
 {
 	if (c->is_up && !c->closing)
 		c->transport->write(c, bufs, keep, count, tokens, token_count);
+}
+
+zd_time zd_conn_acked(const struct zd_conn *c)
+{
+	struct tcp_info info = {0};
+	socklen_t size = sizeof(info);
+	zd_time now = zd_pump_now(), ago;
+	uv_os_fd_t fd;
+
+	if (!c->is_up || c->closing || uv_fileno((const uv_handle_t *)&c->tcp, &fd) < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0)
+		return 0;
+	ago = ZD_MS(info.tcpi_last_ack_recv);
+	return ago < now ? now - ago : 0;
 }
 
 void zd_conn_close(struct zd_conn *c)

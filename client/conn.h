@@ -29,5 +29,7 @@ struct zd_conn *zd_conn_new(const struct zd_conn_owner *owner, uint32_t slot, ui
  * must be copied.  tokens are reported by `sent`.  Failure ends in `down`. */
 void zd_conn_write(struct zd_conn *c, const uv_buf_t *bufs, const uint8_t *keep, uint32_t count, const uint64_t *tokens, uint32_t token_count);
 void zd_conn_close(struct zd_conn *c);
+/* When the peer's host last acknowledged something; 0 if that is not known. */
+zd_time zd_conn_acked(const struct zd_conn *c);
 
 #endif

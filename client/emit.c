@@ -212,6 +212,8 @@ static int emit_ping(struct zd_session *s, struct zd_link *l)
 	m.token = s->push_counter; /* the answer tells whether these may go, see zd_cpush_pong */
 	if (zd_cemit_frame(s, l, ZD_MSG_PING, 0, &m.base, NULL, 0, NULL) < 0)
 		return -1;
+	if (l->pinged <= l->heard)
+		l->asked_at = s->now;
 	l->pinged = s->now;
 	return 0;
 }

@@ -101,7 +101,7 @@ void zd_clink_up(struct zd_session *s, const struct zd_session_event *ev)
 	if (!l || l->state != ZD_LINK_CONNECTING)
 		return;
 	zd_reader_init(&l->reader, ZD_SIDE_SERVER, l->head_mem, sizeof(l->head_mem));
-	l->heard = l->sent = l->pinged = l->since = s->now;
+	l->heard = l->sent = l->pinged = l->since = l->acked = s->now;
 	l->state = ZD_LINK_HELLO;
 	l->todo = 0;
 	if (ev->u.up.greeted)
@@ -215,10 +215,40 @@ static zd_time greet_by(const struct zd_session *s, const struct zd_link *l)
 	return l->since + (within < ZD_GREET_MAX ? within : ZD_GREET_MAX);
 }
 
-/* A lane that has not been heard for a lease although it was pinged four times is gone, or the way to it. */
+/* A lane that does not answer PING for as long as it takes to become due again, and whose host acknowledges nothing either, is cut off.  Half of the
+ * lease is left then, for a new connection: TCP would send again only after as long a time as the way has been cut already, and a way that is there
+ * again may be found too late.  Acknowledgements without an answer are those of a slow way, which a new connection makes no faster, or of a lane that
+ * stands still. */
 static zd_time dead_at(const struct zd_session *s, const struct zd_link *l)
 {
-	return l->heard + ZD_MS(s->spec.lease_ms) + ping_every(s);
+	zd_time lease = ZD_MS(s->spec.lease_ms), every = ping_every(s), wait = lease < ZD_PONG_MIN ? lease : ZD_PONG_MIN, late;
+
+	if (l->pinged <= l->heard)
+		return ZD_TIME_NEVER;
+	wait = every > wait ? every : wait;
+	late = l->heard + lease + every > l->asked_at + wait ? l->heard + lease + every : l->asked_at + wait;
+	if (l->acked > l->asked_at)
+		return l->acked + wait < late ? l->acked + wait : late;
+	return l->asked_at + wait;
+}
+
+void zd_clink_acked(struct zd_session *s, const struct zd_session_event *ev)
+{
+	struct zd_link *l = zd_clink_find(s, ev->slot, ev->gen);
+
+	if (l && ev->u.acked.at > l->acked)
+		l->acked = ev->u.acked.at;
+}
+
+int zd_clink_doubtful(const struct zd_session *s, const struct zd_link *l, zd_time now)
+{
+	return l->state == ZD_LINK_OPEN && now >= dead_at(s, l);
+}
+
+void zd_clink_doubt(struct zd_session *s, struct zd_link *l)
+{
+	if (zd_clink_doubtful(s, l, s->now))
+		zd_clink_lose(s, l, "no answer to PING for %llu ms", (unsigned long long)((s->now - l->heard) / 1000000u));
 }
 
 void zd_clink_tick(struct zd_session *s, struct zd_link *l)
@@ -231,10 +261,6 @@ void zd_clink_tick(struct zd_session *s, struct zd_link *l)
 	}
 	if (l->state != ZD_LINK_OPEN && l->state != ZD_LINK_GREETED)
 		return;
-	if (l->state == ZD_LINK_OPEN && s->now >= dead_at(s, l) && l->pinged > l->heard) {
-		zd_clink_lose(s, l, "no answer to PING for %llu ms", (unsigned long long)((s->now - l->heard) / 1000000u));
-		return;
-	}
 	if (l->state == ZD_LINK_OPEN && s->now >= ping_at(s, l))
 		l->todo |= ZD_TODO_PING;
 }
@@ -252,7 +278,7 @@ zd_time zd_clink_deadline(const struct zd_session *s, const struct zd_link *l)
 		return greet_by(s, l);
 	case ZD_LINK_OPEN:
 		ping = ping_at(s, l);
-		dead = l->pinged > l->heard ? dead_at(s, l) : ZD_TIME_NEVER;
+		dead = dead_at(s, l);
 		return ping < dead ? ping : dead;
 	default:
 		return ZD_TIME_NEVER;

@@ -188,12 +188,31 @@ static void close_all(struct zd_pump *p)
 	uv_close((uv_handle_t *)&p->timer, NULL);
 }
 
+/* Before a TICK: what the kernel knows of ways on which nothing was answered. */
+static void vouch(struct zd_pump *p)
+{
+	struct zd_session_event ev = {.type = ZD_SE_ACKED, .now = zd_pump_now()};
+
+	for (ev.slot = 0; ev.slot < ZD_LANES_MAX; ev.slot++) {
+		const struct slot *slot = &p->slots[ev.slot];
+
+		if (!slot->conn || !zd_session_doubts(p->session, ev.slot, slot->gen, ev.now))
+			continue;
+		ev.gen = slot->gen;
+		ev.u.acked.at = zd_conn_acked(slot->conn);
+		zd_session_step(p->session, &ev, p->actions);
+		carry_out(p);
+	}
+}
+
 /* One event, and all that follows from it at once. */
 static void feed(struct zd_pump *p, struct zd_session_event *ev)
 {
 	struct zd_session_event more;
 
 	for (;;) {
+		if (ev->type == ZD_SE_TICK)
+			vouch(p);
 		ev->now = zd_pump_now();
 		zd_session_step(p->session, ev, p->actions);
 		carry_out(p);

@@ -491,7 +491,12 @@ void zd_session_step(struct zd_session *s, const struct zd_session_event *ev, st
 	case ZD_SE_DOWN:
 		zd_clink_down(s, ev);
 		break;
+	case ZD_SE_ACKED:
+		zd_clink_acked(s, ev);
+		break;
 	case ZD_SE_TICK:
+		for (uint32_t i = 0; i < s->link_count; i++)
+			zd_clink_doubt(s, s->links[i]);
 		break;
 	case ZD_SE_REQ_RELEASE:
 		zd_cgather_release(s, ev->u.gather.unit, ev->u.gather.keep);
@@ -524,6 +529,11 @@ struct zd_span zd_session_window(struct zd_session *s, uint32_t slot, uint32_t g
 	if (!l || l->state < ZD_LINK_HELLO || l->state == ZD_LINK_CLOSING)
 		return (struct zd_span){0};
 	return zd_reader_window(&l->reader, (struct zd_span){s->sink, SINK_BYTES});
+}
+
+int zd_session_doubts(const struct zd_session *s, uint32_t slot, uint32_t gen, zd_time now)
+{
+	return slot < s->link_count && s->links[slot]->gen == gen && zd_clink_doubtful(s, s->links[slot], now);
 }
 
 void zd_session_view(const struct zd_session *s, struct zd_session_view *ret_view)

@@ -5,7 +5,7 @@
  * rate limiter.  The pump (pump.c) turns libuv callbacks and API calls into events; the simulated world drives it without either.
  *
  *     shell                           session                                          module
- *     UP BYTES SENT DOWN  --events--> links: greeting, frames, pings, backoff          link.c
+ *     UP BYTES SENT DOWN ACKED ----->  links: greeting, frames, pings, backoff          link.c
  *                                     JOIN, resolve, COMMIT, decide, APPLY, redo       agree.c
  *     REQ_*               --events--> PUSH, LOAD, SEAL: queues, credits, resends       push.c
  *                                     FETCH, DATA                                      fetch.c
@@ -77,6 +77,7 @@ enum zd_session_event_type {
 	ZD_SE_SENT,  /* the payload of a SEND has left */
 	ZD_SE_DOWN,  /* the connection is gone (or never came), and with it every use of lent memory */
 	ZD_SE_TICK,
+	ZD_SE_ACKED, /* the peer's host has acknowledged bytes: before a TICK where the session doubts a connection */
 
 	ZD_SE_REQ_CONNECT,
 	ZD_SE_REQ_LOAD,
@@ -96,7 +97,7 @@ enum zd_plane { ZD_PLANE_WEIGHTS = 1, ZD_PLANE_MASTER = 2, ZD_PLANE_GRADIENT = 3
 struct zd_session_event {
 	enum zd_session_event_type type;
 	zd_time now;
-	uint32_t slot, gen;	/* UP BYTES SENT DOWN */
+	uint32_t slot, gen;	/* UP BYTES SENT DOWN ACKED */
 	uint64_t request;	/* REQ_*: never 0 where a DONE follows */
 	zd_time deadline;	/* REQ_*: ZD_TIME_NEVER, or when it ends with ZEROD_ERR_TIMEOUT */
 	union {
@@ -111,6 +112,9 @@ struct zd_session_event {
 		struct {
 			uint64_t token;
 		} sent;
+		struct {
+			zd_time at; /* when the last acknowledgement came */
+		} acked;
 		struct {
 			const char *text; /* why, for people: "connection refused"; copied */
 			uint8_t fatal;	  /* 1: trying again is pointless (the name does not resolve) */
@@ -196,6 +200,8 @@ void zd_session_step(struct zd_session *s, const struct zd_session_event *event,
 
 struct zd_span zd_session_window(struct zd_session *s, uint32_t slot, uint32_t gen);
 zd_time zd_session_deadline(const struct zd_session *s);
+/* The next TICK gives this connection up, unless ACKED comes before. */
+int zd_session_doubts(const struct zd_session *s, uint32_t slot, uint32_t gen, zd_time now);
 
 /* Where the session stands; a copy. */
 struct zd_session_view {

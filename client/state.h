@@ -31,6 +31,7 @@
 #define ZD_BACKOFF_MAX ZD_MS(2000)
 #define ZD_GREET_MIN ZD_MS(1000)   /* to connect, and to get WELCOME and OPENED: half a lease, so that a second try comes before it runs out, */
 #define ZD_GREET_MAX ZD_MS(5000)   /* but above any round trip and below people's patience */
+#define ZD_PONG_MIN ZD_MS(1000)    /* for PONG, where a quarter of the lease is less: any round trip */
 
 enum zd_phase {
 	ZD_PH_NEW,     /* before REQ_CONNECT */
@@ -170,6 +171,8 @@ struct zd_link {
 	uint32_t features;
 	zd_time retry_at, since; /* since: of the state */
 	zd_time heard, sent, pinged;
+	zd_time asked_at; /* the first PING since it was heard, if there is one */
+	zd_time acked;	  /* the last acknowledgement that is known of */
 	char reason[160]; /* why it was lost */
 	uint8_t own;	  /* for want of something here */
 	uint8_t stopped;  /* trying again is pointless */
@@ -313,6 +316,9 @@ void zd_clink_up(struct zd_session *s, const struct zd_session_event *ev);
 void zd_clink_bytes(struct zd_session *s, const struct zd_session_event *ev);
 void zd_clink_sent(struct zd_session *s, const struct zd_session_event *ev);
 void zd_clink_down(struct zd_session *s, const struct zd_session_event *ev);
+void zd_clink_acked(struct zd_session *s, const struct zd_session_event *ev);
+int zd_clink_doubtful(const struct zd_session *s, const struct zd_link *l, zd_time now);
+void zd_clink_doubt(struct zd_session *s, struct zd_link *l);
 void zd_clink_tick(struct zd_session *s, struct zd_link *l);
 zd_time zd_clink_deadline(const struct zd_session *s, const struct zd_link *l);
 struct zd_link *zd_clink_find(struct zd_session *s, uint32_t slot, uint32_t gen);

@@ -221,6 +221,8 @@ void zd_conn_bytes(struct zd_core *core, struct zd_conn *c, size_t n)
 	zd_lease_renew(core, c);
 	zd_reader_advance(&c->reader, n);
 	zd_conn_run(core, c);
+	if (!c->at_header) /* not while a head is read: its length may be damaged, and the worker must notice */
+		zd_join_reassure(core, c);
 }
 
 void zd_conn_abandon(struct zd_core *core, struct zd_conn *c)

@@ -111,24 +111,40 @@ static int is_absent(struct zd_core *core, const struct zd_job *j, const struct 
 	return !w->joined || (w->seen + ZD_MS(j->spec.lease_ms) <= core->now && !is_held(zd_core_conn(core, w->conn)));
 }
 
-void zd_join_ping(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Ping *m)
+static void pong(struct zd_core *core, struct zd_conn *c, uint64_t stream, uint64_t token)
 {
 	const struct zd_job *j = zd_job_of(core, c);
-	Zd__Pb__Pong pong = ZD__PB__PONG__INIT;
+	Zd__Pb__Pong m = ZD__PB__PONG__INIT;
 	uint32_t absent[ZD_WORLD_MAX], behind[ZD_WORLD_MAX];
 
-	pong.token = m->token;
-	pong.has_sealed = j != NULL;
-	pong.sealed = j && j->sealed;
-	pong.absent = absent;
-	pong.behind = behind;
+	m.token = token;
+	m.has_sealed = j != NULL;
+	m.sealed = j && j->sealed;
+	m.absent = absent;
+	m.behind = behind;
 	for (uint32_t r = 0; c->joined && r < j->world; r++) {
 		if (is_absent(core, j, &j->worker[r]))
-			absent[pong.n_absent++] = r;
+			absent[m.n_absent++] = r;
 		else if (!j->worker[r].committed && (j->state == ZD_ROUND_EMPTY || j->state == ZD_ROUND_COLLECTING))
-			behind[pong.n_behind++] = r;
+			behind[m.n_behind++] = r;
 	}
-	zd_emit(core, c, ZD_MSG_PONG, c->reader.header.stream, &pong.base);
+	zd_emit(core, c, ZD_MSG_PONG, stream, &m.base);
+}
+
+void zd_join_ping(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Ping *m)
+{
+	pong(core, c, c->reader.header.stream, m->token);
+}
+
+void zd_join_reassure(struct zd_core *core, struct zd_conn *c)
+{
+	const struct zd_job *j = zd_job_of(core, c);
+	zd_time last = c->told > c->heard ? c->told : c->heard;
+
+	if (!j || !c->joined || core->now - last < ZD_MS(j->spec.lease_ms) / 4 || zd_emit_full(core))
+		return;
+	c->told = core->now;
+	pong(core, c, 0, 0);
 }
 
 static zd_time later(const struct zd_core *core, zd_time at, zd_time by)

@@ -105,6 +105,7 @@ struct zd_conn {
 	struct zd_ballot ballot; /* that it joined last */
 	zd_time big_since;
 	zd_time heard; /* the last head, or the beginning */
+	zd_time told;  /* the last PONG that nobody asked for */
 	uint32_t job;	   /* slot, or ZD_NONE */
 	uint32_t job_next, job_prev;
 	struct zd_taking take;
@@ -409,6 +410,7 @@ void zd_round_discarded(struct zd_core *core, struct zd_job *j);
 /* ---- join.c: ballots, workers, leases */
 void zd_join_request(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Join *m);
 void zd_join_ping(struct zd_core *core, struct zd_conn *c, const Zd__Pb__Ping *m); /* also says whom the job waits for */
+void zd_join_reassure(struct zd_core *core, struct zd_conn *c); /* payload comes: a PONG unasked, once no frame has ended for a quarter of the lease */
 void zd_join_resume(struct zd_core *core, struct zd_job *j); /* answers JOINs that waited for a store operation */
 void zd_join_go_on(struct zd_core *core, struct zd_conn *c); /* those for which that step had no room */
 void zd_join_leave(struct zd_core *core, struct zd_conn *c); /* the connection is no longer that of its rank */

@@ -18,7 +18,7 @@
 
 /* On two lanes "big" has two pieces of 40960 elements, 10 extents each; the small ones are whole on one lane. */
 static struct zd_unit_spec units[3] = {{"big", 81920, 0}, {"small", 8192, 0}, {"still", 100, 1}};
-static const struct zd_spec spec = {
+static struct zd_spec spec = {
 	.name = "job", .optimizer = ZD_OPT_ADAMW, .grad_codec = ZD_CODEC_BF16, .extent_elems = EXTENT, .lease_ms = 4000, .unit_count = 3, .units = units};
 static uint16_t grad[81920];
 

@@ -80,6 +80,8 @@ static void note_frame(struct cs *c, const struct zd_session_action *a)
 
 void cs_step(struct cs *c, struct zd_session_event *ev)
 {
+	struct zd_session_event tick = {.type = ZD_SE_TICK};
+
 	do {
 		ev->now = c->now;
 		zd_session_step(c->session, ev, c->actions);
@@ -100,7 +102,7 @@ void cs_step(struct cs *c, struct zd_session_event *ev)
 				snprintf(e->text, sizeof(e->text), "%s", (const char *)c->actions->bytes + a->u.done.text);
 			}
 		}
-		ev = &(struct zd_session_event){.type = ZD_SE_TICK};
+		ev = &tick;
 	} while (zd_session_deadline(c->session) <= c->now);
 }
 

@@ -371,43 +371,6 @@ static void test_a_begun_seal_cannot_be_finished(void **state)
 
 /* ---------------------------------------------------------------- links */
 
-static void test_silence_is_noticed(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-
-	(void)state;
-	cs_tick(c, ZD_MS(999));
-	cs_expect_nothing(c, 0);
-	cs_tick(c, ZD_MS(1)); /* a quarter of the lease */
-	cs_expect(c, 0, ZD_MSG_PING, NULL);
-	for (int i = 0; i < 4; i++)
-		cs_tick(c, ZD_MS(1000));
-	assert_true(c->closed[0] && c->closed[1]);
-	end(c);
-}
-
-/* A connection that leads nowhere is given up in time for a second try within the lease. */
-static void test_half_open_is_given_up(void **state)
-{
-	struct cs *c = begin_round(4, 2, 1);
-	zd_time until;
-
-	(void)state;
-	cs_down(c, 0);
-	while (!c->gen[0])
-		cs_tick(c, zd_session_deadline(c->session) - c->now);
-	cs_up(c, 0, 2);
-	cs_expect(c, 0, ZD_MSG_OPEN, NULL);
-	until = c->now + ZD_MS(spec.lease_ms) / 2;
-	while (c->now < until) {
-		assert_false(c->closed[0]);
-		cs_tick(c, zd_session_deadline(c->session) - c->now);
-	}
-	assert_true(c->closed[0]);
-	cs_down(c, 0);
-	end(c);
-}
-
 /* Who has been in comes back until there is room again: the place may be its own, of the connection that was cut. */
 static void test_no_room_to_come_back(void **state)
 {
@@ -602,7 +565,7 @@ static void test_damaged_head_length(void **state)
 			if (!c->closed[slot])
 				cs_pong(c, slot, 0, 1);
 	}
-	assert_in_range(quarters, 4, 6);
+	assert_in_range(quarters, 2, 3);
 	comes_back(c, r, 0);
 	end(c);
 }
@@ -764,8 +727,6 @@ int main(void)
 		cmocka_unit_test(test_push_waits_for_its_own_seal),
 		cmocka_unit_test(test_a_begun_seal_is_finished),
 		cmocka_unit_test(test_a_begun_seal_cannot_be_finished),
-		cmocka_unit_test(test_silence_is_noticed),
-		cmocka_unit_test(test_half_open_is_given_up),
 		cmocka_unit_test(test_lost_life),
 		cmocka_unit_test(test_greeting),
 		cmocka_unit_test(test_damaged_welcome),

@@ -271,12 +271,52 @@ static void who_is_not_read_is_not_missing(void **state)
 	hz_free(h);
 }
 
+/* The payload of one frame may be on a slow way for longer than a lease: the lane says every quarter that it arrives.  Not of a head: its length may
+ * be damaged, and then whoever sends must notice that nothing is answered. */
+static void a_slow_payload_is_answered(void **state)
+{
+	uint8_t frame[sizeof(values) + 256];
+	struct pair p;
+	size_t len, at = 0;
+
+	(void)state;
+	begin(&p, 0);
+	p.next[1] = ZD_TIME_NEVER; /* its PINGs are behind the payload */
+	hz_drain(p.h, 1);
+	len = hz_encode_push(p.h, frame, sizeof(frame), (struct hz_push){1, 0, 1, 1, 0, 0, 1, 0, 4096}, values);
+	for (; at < len - sizeof(values) - 1; at++) {
+		hz_bytes(p.h, 1, frame + at, 1);
+		run(&p, EVERY);
+	}
+	hz_nothing(p.h, 1);
+	hz_bytes(p.h, 1, frame + at++, 1);
+	for (uint32_t quarters = 0; quarters < 8; quarters++) {
+		const Zd__Pb__Pong *m;
+
+		run(&p, EVERY - 1);
+		hz_bytes(p.h, 1, frame + at++, 1);
+		hz_nothing(p.h, 1);
+		run(&p, 1);
+		hz_bytes(p.h, 1, frame + at++, 1);
+		m = (const Zd__Pb__Pong *)hz_recv(p.h, 1, ZD_MSG_PONG);
+		assert_int_equal(m->token, 0);
+		assert_int_equal(p.h->last.stream, 0);
+		assert_true(m->n_behind == 2 && m->n_absent == 0);
+		hz_nothing(p.h, 1);
+	}
+	hz_bytes(p.h, 1, frame + at, len - at);
+	hz_recv(p.h, 1, ZD_MSG_PUSHED);
+	assert_false(aborted(&p));
+	hz_free(p.h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(absences), cmocka_unit_test(absences_in_pieces), cmocka_unit_test(who_comes_back_has_time),
 		cmocka_unit_test(the_dead_are_named), cmocka_unit_test(sleep_is_no_absence),	cmocka_unit_test(before_the_seal),
 		cmocka_unit_test(who_is_not_read_is_not_missing),
+		cmocka_unit_test(a_slow_payload_is_answered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
