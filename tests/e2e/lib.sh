@@ -2,12 +2,14 @@
 # Sourced by the scripts of tests/e2e, which are called with the build folder as first argument.
 #   check NAME COMMAND...   prints "ok NAME" or "not ok NAME" with the command's output
 #   daemon NAME [OPTIONS]   starts zerod on a free port of loopback; sets port_NAME and pid_NAME
+#   at                      words before the programs that daemon and steady start: where they run, here unless a script says otherwise
 #   work                    a folder of the script's own, removed at the end together with every process that was started here
 set -uo pipefail
 build=${1:?usage: $0 BUILD-DIR}
 bin=$build/bin
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d)
+at=()
 pids=()
 failures=0
 
@@ -59,7 +61,7 @@ equal() { # NAME A B
 daemon() {
 	local name=$1 out
 	shift
-	exec {out}< <(exec "$bin/zerod" --set daemon.name="$name" --set listen.port=0 --set lanes.count=1 --set memory.budget=256MiB "$@" \
+	exec {out}< <(exec "${at[@]}" "$bin/zerod" --set daemon.name="$name" --set listen.port=0 --set lanes.count=1 --set memory.budget=256MiB "$@" \
 		--port-file /dev/stdout 2>"$work/$name.log")
 	printf -v "pid_$name" %s $!
 	pids+=($!)
@@ -76,7 +78,7 @@ daemon() {
 # steady_held: the same for one with pause=..., after it says "paused"; its lines are read by go_on, which lets it go on to its end.
 steady() {
 	local name=$1.$2
-	"$bin/steady_worker" job="$1" rank="$2" "${@:3}" >"$work/$name" 2>"$work/$name.err" </dev/null &
+	"${at[@]}" "$bin/steady_worker" job="$1" rank="$2" "${@:3}" >"$work/$name" 2>"$work/$name.err" </dev/null &
 	started=$!
 	pids+=($!)
 }
@@ -85,7 +87,7 @@ steady_held() {
 	local name=$1.$2 in out line
 	mkfifo "$work/$name.in"
 	exec {in}<>"$work/$name.in"
-	exec {out}< <(exec "$bin/steady_worker" job="$1" rank="$2" "${@:3}" <"$work/$name.in" 2>"$work/$name.err")
+	exec {out}< <(exec "${at[@]}" "$bin/steady_worker" job="$1" rank="$2" "${@:3}" <"$work/$name.in" 2>"$work/$name.err")
 	started=$!
 	pids+=($!)
 	words[$name]=$in lines[$name]=$out
