@@ -174,9 +174,10 @@ static void step(struct play *p, struct zd_session_event *ev)
 
 /* ---------------------------------------------------------------- lanes speak */
 
-static void down(struct play *p, uint32_t slot, uint8_t fatal)
+static void down(struct play *p, uint32_t slot, uint8_t how)
 {
-	struct zd_session_event ev = {.type = ZD_SE_DOWN, .slot = slot, .gen = p->link[slot].gen, .u.down = {"connection reset", fatal}};
+	struct zd_session_event ev = {.type = ZD_SE_DOWN, .slot = slot, .gen = p->link[slot].gen,
+				      .u.down = {.text = "connection reset", .fatal = how == 255, .own = how == 254}};
 
 	if (p->link[slot].gen == 0)
 		return;
@@ -550,9 +551,13 @@ static void happen(struct play *p, uint8_t what)
 		l->lent_at = (l->lent_at + 1) % 128;
 		l->lent_count--;
 		break;
-	case 2: down(p, p->slot, byte(p) == 255); return;
+	case 2: down(p, p->slot, byte(p)); return;
 	case 3: p->now += ZD_MS(ms[byte(p) % 8]); break;
 	case 4: p->damage = byte(p); return;
+	case 5:
+		ev.type = ZD_SE_ACKED;
+		ev.u.acked.at = p->now;
+		break;
 	default:
 		ev.type = ZD_SE_REQ_RELEASE;
 		ev.u.gather.unit = byte(p) & 1;
@@ -586,7 +591,7 @@ static void run(struct play *p)
 		else if (op < 33)
 			ask(p, asks[op - 24]);
 		else if (op < 45)
-			happen(p, (uint8_t)((op - 33) % 6));
+			happen(p, op == 44 ? 6 : (uint8_t)((op - 33) % 6));
 		else if (op < 52)
 			say_small(p, small[op - 45], 0);
 		else if (op < 56)
