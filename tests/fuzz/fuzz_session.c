@@ -591,7 +591,7 @@ static void run(struct play *p)
 		else if (op < 33)
 			ask(p, asks[op - 24]);
 		else if (op < 45)
-			happen(p, op == 44 ? 6 : (uint8_t)((op - 33) % 6));
+			happen(p, (uint8_t)(op == 44 ? 6 : (op - 33) % 6));
 		else if (op < 52)
 			say_small(p, small[op - 45], 0);
 		else if (op < 56)
