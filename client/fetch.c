@@ -72,9 +72,10 @@ void zd_cfetch_begin(struct zd_session *s, struct zd_fetch *f, uint32_t mode, ui
 	}
 }
 
-static int is_fixed(const struct zd_session *s, const struct zd_fetch *f)
+/* It is served whatever step is under way: what never changes, and what a reader takes as it is. */
+static int is_fixed(const struct zd_session *s, uint32_t unit)
 {
-	return s->spec.units[f->unit].frozen || s->config.world == 0;
+	return s->spec.units[unit].frozen || s->config.world == 0;
 }
 
 static uint64_t version_now(const struct zd_session *s, const struct zd_fetch *f)
@@ -82,9 +83,9 @@ static uint64_t version_now(const struct zd_session *s, const struct zd_fetch *f
 	return f->plane == ZD_PLANE_GRADIENT ? s->decided : s->step;
 }
 
-int zd_cfetch_waits(const struct zd_session *s)
+int zd_cfetch_waits(const struct zd_session *s, uint32_t unit)
 {
-	return s->committing && s->passed;
+	return s->committing && s->passed && !is_fixed(s, unit);
 }
 
 static void park(struct zd_session *s, struct zd_fetch *f)
@@ -102,7 +103,7 @@ static void begin(struct zd_session *s, struct zd_fetch *f)
 		zd_cfetch_begin(s, f, MODE_AT_LEAST, 0);
 	else if (s->config.world == 0)
 		zd_cfetch_begin(s, f, MODE_AT_LEAST, s->step);
-	else if (zd_cfetch_waits(s))
+	else if (zd_cfetch_waits(s, f->unit))
 		park(s, f);
 	else
 		zd_cfetch_begin(s, f, MODE_EXACTLY, version_now(s, f));
@@ -110,10 +111,10 @@ static void begin(struct zd_session *s, struct zd_fetch *f)
 
 void zd_cfetch_settle(struct zd_session *s)
 {
-	if (s->parked == 0 || zd_cfetch_waits(s) || s->failed)
+	if (s->parked == 0 || s->failed)
 		return;
 	for (struct zd_fetch *f = s->fetch_first; f; f = f->next) {
-		if (!f->parked)
+		if (!f->parked || zd_cfetch_waits(s, f->unit))
 			continue;
 		f->parked = 0;
 		s->parked--;
@@ -144,8 +145,8 @@ static void finish(struct zd_session *s, struct zd_fetch *f)
 		snprintf(f->text, sizeof(f->text), "unit \"%s\" changed %u times while it was fetched: steps are faster than this reader",
 			 s->spec.units[f->unit].name, ZD_RESTARTS_MAX);
 	}
-	if (!f->canceled && f->req && f->status == ZEROD_ERR_STATE && !is_fixed(s, f) && !s->failed &&
-	    (zd_cfetch_waits(s) || f->version != version_now(s, f))) {
+	if (!f->canceled && f->req && f->status == ZEROD_ERR_STATE && !is_fixed(s, f->unit) && !s->failed &&
+	    (zd_cfetch_waits(s, f->unit) || f->version != version_now(s, f))) {
 		park(s, f);
 		return;
 	}
@@ -344,7 +345,7 @@ void zd_cfetch_refused(struct zd_session *s, struct zd_link *l, uint64_t stream,
 	if (f->status == ZEROD_OK) {
 		zd_clink_name(s, l, name, sizeof(name));
 		f->status = err == ZD_ERR_VERSION_GONE ? ZEROD_ERR_STATE : ZEROD_ERR_REFUSED;
-		s->passed |= err == ZD_ERR_VERSION_GONE && f->version == version_now(s, f); /* if a step is under way, see zd_cfetch_waits */
+		s->passed |= err == ZD_ERR_VERSION_GONE && f->version == version_now(s, f); /* if a step is under way; see zd_cfetch_waits */
 		snprintf(f->text, sizeof(f->text), "%s: %s: %s", name, zd_err_text(err), words);
 	}
 	free_part_slot(l, p);

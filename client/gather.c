@@ -184,7 +184,7 @@ void zd_cgather_fetched(struct zd_session *s, struct zd_fetch *f)
 	int gone = f->status != ZEROD_OK && f->version == s->step;
 
 	g->version = f->high;
-	if (gone && f->status == ZEROD_ERR_STATE && zd_cfetch_waits(s) && !s->spec.units[unit].frozen && !is_reader(s)) {
+	if (gone && f->status == ZEROD_ERR_STATE && zd_cfetch_waits(s, unit)) {
 		while (g->waiters) {
 			struct zd_req *r = g->waiters;
 
@@ -238,7 +238,7 @@ static int serve(struct zd_session *s, struct zd_req *r)
 	int rc = 1;
 
 	if (g->state == ZD_G_EMPTY)
-		rc = zd_cfetch_waits(s) && !s->spec.units[r->unit].frozen && !is_reader(s) ? 0 : bring(s, r->unit, 0);
+		rc = zd_cfetch_waits(s, r->unit) ? 0 : bring(s, r->unit, 0);
 	if (rc == 0)
 		return 0;
 	if (rc < 0) {
@@ -294,7 +294,7 @@ void zd_cgather_explain(const struct zd_session *s, const struct zd_req *r, char
 				zd_cfetch_explain(s, f, out, size);
 		return;
 	}
-	if (zd_cfetch_waits(s)) {
+	if (zd_cfetch_waits(s, r->unit)) {
 		zd_cagree_explain(s, out, size);
 		return;
 	}

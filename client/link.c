@@ -221,15 +221,16 @@ static zd_time greet_by(const struct zd_session *s, const struct zd_link *l)
  * stands still. */
 static zd_time dead_at(const struct zd_session *s, const struct zd_link *l)
 {
-	zd_time lease = ZD_MS(s->spec.lease_ms), every = ping_every(s), wait = lease < ZD_PONG_MIN ? lease : ZD_PONG_MIN, late;
+	zd_time lease = ZD_MS(s->spec.lease_ms), every = ping_every(s), least = lease < ZD_PONG_MIN ? lease : ZD_PONG_MIN;
+	zd_time wait = every > least ? every : least;
+	zd_time cut = l->asked_at + wait, slow = l->acked + wait, late = l->heard + lease + every;
 
 	if (l->pinged <= l->heard)
 		return ZD_TIME_NEVER;
-	wait = every > wait ? every : wait;
-	late = l->heard + lease + every > l->asked_at + wait ? l->heard + lease + every : l->asked_at + wait;
-	if (l->acked > l->asked_at)
-		return l->acked + wait < late ? l->acked + wait : late;
-	return l->asked_at + wait;
+	if (l->acked <= l->asked_at)
+		return cut;
+	late = late > cut ? late : cut;
+	return slow < late ? slow : late;
 }
 
 void zd_clink_acked(struct zd_session *s, const struct zd_session_event *ev)

@@ -411,7 +411,8 @@ void zd_cfetch_rewind(struct zd_session *s, struct zd_link *l);
 void zd_cfetch_cancel(struct zd_session *s, struct zd_fetch *f, int status, const char *text); /* the request ends when no frame can arrive any more */
 void zd_cfetch_explain(const struct zd_session *s, const struct zd_fetch *f, char *out, size_t size);
 void zd_cfetch_drop(struct zd_session *s, struct zd_fetch *f);
-int zd_cfetch_waits(const struct zd_session *s); /* for the end of the step: until then there is no version to ask for */
+/* For the end of the step: until then there is no version of the unit to ask for. */
+int zd_cfetch_waits(const struct zd_session *s, uint32_t unit);
 void zd_cfetch_settle(struct zd_session *s);
 
 /* ---------------------------------------------------------------- gather.c, limit.c */

@@ -399,26 +399,25 @@ static void door_config(struct zd_daemon *d, struct zd_door_config *ret)
 	}
 }
 
-/* What to do where bind or listen failed. */
-static const char *listen_advice(int rc)
+/* Why bind or listen failed, and what to do. */
+static const char *listen_error(int rc)
 {
 	switch (rc) {
 	case UV_EADDRINUSE:
-		return ": another process has it; end that one, or set listen.port (0 takes any free port)";
+		return "another process has it; end that one, or set listen.port (0 takes any free port)";
 	case UV_EADDRNOTAVAIL:
-		return ": no interface of this host has this address, or none has it yet; correct listen.address, or start after the network is "
+		return "no interface of this host has this address, or none has it yet; correct listen.address, or start after the network is "
 		       "online (zerod(8), SERVICE)";
 	case UV_EACCES:
-		return ": permission denied; ports below 1024 are for privileged processes only: set listen.port to one above";
+		return "permission denied; ports below 1024 are for privileged processes only: set listen.port to one above";
 	default:
-		return "";
+		return uv_strerror(rc);
 	}
 }
 
 static enum zd_exit open_door(struct zd_daemon *d, char *text, size_t size)
 {
 	struct zd_door_config config;
-	const char *advice;
 	uint32_t bad;
 	int rc;
 
@@ -428,12 +427,10 @@ static enum zd_exit open_door(struct zd_daemon *d, char *text, size_t size)
 		d->port = zd_door_port(d->door);
 		return ZD_EXIT_OK;
 	}
-	advice = listen_advice(rc);
 	if (bad >= config.address_count)
 		snprintf(text, size, "cannot start: %s", uv_strerror(rc));
 	else
-		snprintf(text, size, "cannot listen on %s port %" PRIu64 "%s%s", d->conf.listen_address.item[bad], d->conf.listen_port,
-			 *advice ? advice : ": ", *advice ? "" : uv_strerror(rc));
+		snprintf(text, size, "cannot listen on %s port %" PRIu64 ": %s", d->conf.listen_address.item[bad], d->conf.listen_port, listen_error(rc));
 	return rc == UV_EADDRINUSE ? ZD_EXIT_AGAIN : rc == UV_EADDRNOTAVAIL || rc == UV_EACCES ? ZD_EXIT_CONFIG : ZD_EXIT_FAILED;
 }
 

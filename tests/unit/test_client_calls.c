@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "client/include/zerod.h"
+#include "tests/unit/client_must.h"
 #include "tests/unit/daemon_thread.h"
 
 #define N 70000u
@@ -48,13 +49,6 @@ static int stop_daemon(void **state)
 	(void)state;
 	return daemon_thread_stop(daemon_one, 1) != ZD_EXIT_OK;
 }
-
-#define MUST(call)                                                                                                                    \
-	do {                                                                                                                          \
-		int rc_ = (call);                                                                                                     \
-		if (rc_ != ZEROD_OK)                                                                                                  \
-			fail_msg("%s: status %d: %s", #call, rc_, zerod_detail(client));                                              \
-	} while (0)
 
 static struct zerod_client *make(const char *job)
 {

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "client/include/zerod.h"
+#include "tests/unit/client_must.h"
 #include "tests/unit/daemon_thread.h"
 
 #define N0 300000u
@@ -94,13 +95,6 @@ static struct zerod_client *make(const char *where, const char *job, uint32_t ra
 		o.connect_timeout_ms = connect_ms;
 	return make_with(&o);
 }
-
-#define MUST(call)                                                                                                                    \
-	do {                                                                                                                          \
-		int rc_ = (call);                                                                                                     \
-		if (rc_ != ZEROD_OK)                                                                                                  \
-			fail_msg("%s: status %d: %s", #call, rc_, zerod_detail(client));                                              \
-	} while (0)
 
 /* ---------------------------------------------------------------- no daemon */
 

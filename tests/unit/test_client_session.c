@@ -487,21 +487,13 @@ static const struct cs_frame *expect_fetch(struct cs *c, uint32_t lane, uint64_t
 	return f;
 }
 
-/* Up to the decision of round 5, which lane 0 applies at once.  What it is asked for then is past, and the next version has no name here before lane 1
- * has applied it, too: who asked waits for that. */
-static void test_weights_of_a_step_under_way(void **state)
+/* Up to the decision of round 5, which both lanes have been told and neither has applied; the number of the step. */
+static uint64_t decide(struct cs *c, struct zd_decision *ret_decision)
 {
-	static float dst[81920];
-	struct cs *c = begin_round(4, 1, 1);
-	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 0};
-	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, dst}};
-	struct zd_session_event late = {.type = ZD_SE_REQ_FETCH, .deadline = c->now + ZD_MS(100), .u.fetch = {0, ZD_PLANE_WEIGHTS, dst}};
 	struct zd_record r = cs_record(5, own);
 	const ProtobufCMessage *msg;
-	struct zd_decision d;
-	uint64_t asked[3], stepping;
+	uint64_t stepping;
 
-	(void)state;
 	push_all(c, 5, own);
 	stepping = step(c);
 	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
@@ -510,7 +502,23 @@ static void test_weights_of_a_step_under_way(void **state)
 	cs_prepared(c, 1, own, &r);
 	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
 	cs_expect(c, 1, ZD_MSG_APPLY, NULL);
-	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
+	zd_decision_from_pb(ret_decision, ((const Zd__Pb__Apply *)msg)->decision);
+	return stepping;
+}
+
+/* Lane 0 applies the decision at once.  What it is asked for then is past, and the next version has no name here before lane 1
+ * has applied it, too: who asked waits for that. */
+static void test_weights_of_a_step_under_way(void **state)
+{
+	static float dst[81920];
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER, .u.gather.unit = 0};
+	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, dst}};
+	struct zd_session_event late = {.type = ZD_SE_REQ_FETCH, .deadline = c->now + ZD_MS(100), .u.fetch = {0, ZD_PLANE_WEIGHTS, dst}};
+	struct zd_decision d;
+	uint64_t asked[3], stepping = decide(c, &d);
+
+	(void)state;
 	cs_applied(c, 0, own, &d);
 	asked[0] = cs_ask(c, &gather);
 	asked[1] = cs_ask(c, &fetch);
@@ -536,6 +544,28 @@ static void test_weights_of_a_step_under_way(void **state)
 	end(c);
 }
 
+/* A frozen unit has no version to wait for: what it lacks then is room, and that is what is said. */
+static void test_frozen_weights_beside_a_step(void **state)
+{
+	struct cs *c = begin_round(4, 1, 1);
+	struct zd_session_event gather = {.type = ZD_SE_REQ_GATHER};
+	struct zd_decision d;
+	uint64_t asked;
+
+	(void)state;
+	decide(c, &d);
+	cs_applied(c, 0, own, &d);
+	for (gather.u.gather.unit = 0; gather.u.gather.unit < 2; gather.u.gather.unit++)
+		cs_ask(c, &gather); /* the two largest fill the limiter's bound while they are on their way */
+	cs_error(c, 0, expect_fetch(c, 0, 4)->stream, ZD_ERR_VERSION_GONE, "the lane has 5");
+	gather.deadline = c->now + ZD_MS(100);
+	asked = cs_ask(c, &gather);
+	cs_tick(c, ZD_MS(100));
+	assert_int_equal(cs_ended(c, asked)->status, ZEROD_ERR_TIMEOUT);
+	assert_non_null(strstr(cs_ended(c, asked)->text, "the limiter has no room"));
+	end(c);
+}
+
 /* The answer may also come when the step has ended; and where none is under way, it is an error. */
 static void test_weights_that_are_past(void **state)
 {
@@ -543,20 +573,10 @@ static void test_weights_that_are_past(void **state)
 	struct cs *c = begin_round(4, 1, 1);
 	struct zd_session_event fetch = {.type = ZD_SE_REQ_FETCH, .u.fetch = {0, ZD_PLANE_MASTER, dst}};
 	uint64_t asked = cs_ask(c, &fetch), there = expect_fetch(c, 0, 4)->stream, here = expect_fetch(c, 1, 4)->stream;
-	struct zd_record r = cs_record(5, own);
-	const ProtobufCMessage *msg;
 	struct zd_decision d;
 
 	(void)state;
-	push_all(c, 5, own);
-	step(c);
-	cs_prepared(c, 0, own, &r);
-	cs_prepared(c, 1, own, &r);
-	cs_expect(c, 0, ZD_MSG_COMMIT, NULL);
-	cs_expect(c, 1, ZD_MSG_COMMIT, NULL);
-	cs_expect(c, 0, ZD_MSG_APPLY, &msg);
-	cs_expect(c, 1, ZD_MSG_APPLY, NULL);
-	zd_decision_from_pb(&d, ((const Zd__Pb__Apply *)msg)->decision);
+	decide(c, &d);
 	cs_applied(c, 0, own, &d);
 	cs_applied(c, 1, own, &d);
 	cs_error(c, 0, there, ZD_ERR_VERSION_GONE, "the lane has 5");
@@ -686,6 +706,7 @@ int main(void)
 		cmocka_unit_test(test_redo_that_was_decided),
 		cmocka_unit_test(test_redo_that_was_not_decided),
 		cmocka_unit_test(test_weights_of_a_step_under_way),
+		cmocka_unit_test(test_frozen_weights_beside_a_step),
 		cmocka_unit_test(test_weights_that_are_past),
 		cmocka_unit_test(test_push_times_out_and_comes_again),
 		cmocka_unit_test(test_push_times_out_and_is_counted),

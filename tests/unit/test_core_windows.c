@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receive windows: how many a worker may fill, who gives them back and when, and whom they could keep waiting. */
-#include "core_harness.h"
+#include "core_fixture.h"
 
-#define N 9000 /* elements of the only unit: extents of 4096, 4096 and 808 */
-#define LAST (N - 2 * 4096)
-
-static const int64_t sizes[] = {N};
 static uint16_t values[4096];
-
-static struct hz_who who(uint64_t epoch, uint32_t attempt, uint32_t rank, uint32_t world)
-{
-	return (struct hz_who){.epoch = epoch, .attempt = attempt, .rank = rank, .world = world};
-}
-
-/* A sealed job; ranks 0..world-1 of ballot (1, 0) on slots 0..world-1. */
-static struct hz *up(uint32_t world)
-{
-	struct hz *h = hz_new(28, 4u << 20);
-
-	hz_spec(h, "job", ZD_OPT_ADAMW, ZD_CODEC_BF16, 4096, 1, sizes);
-	for (uint32_t r = 0; r < world; r++) {
-		hz_connect(h, r, ZD_ROLE_WORKER);
-		hz_open(h, r, 1);
-		hz_join(h, r, who(1, 0, r, world));
-	}
-	hz_load_all(h, 0, 3);
-	return h;
-}
-
-static struct hz_push push(uint32_t rank, uint32_t extent)
-{
-	return (struct hz_push){1, 0, 1, rank, 0, 0, 1, extent * 4096u, extent == 2 ? LAST : 4096};
-}
 
 /* More windows than granted are refused; those granted suffice although nothing can be added yet. */
 static void credits(void **state)
